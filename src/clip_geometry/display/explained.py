@@ -1,4 +1,4 @@
-"""What is known of a measure, in words: its entry in the catalog, and its values for known models."""
+"""Explanations of measures in words: their catalog entries, and their values for known models."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 from clip_geometry.catalog import GROUPS, Description, descriptions, read_yaml
 from clip_geometry.display.numbers import bound, number
 
-Explanation: TypeAlias = Any  # a Description, or what has its name, title, group, summary, reading, range, unit, …
+# a Description, or an object with its attributes: name, title, group, summary, reading, range, unit, …
+Explanation: TypeAlias = Any
 
 
 def explain(measure: str, explanations: Mapping[str, Explanation] = descriptions) -> Explanation | None:
-    """Return the explanation of the measure, else of its base (`silhouette` of `silhouette[cosine]`), else None."""
+    """Return the explanation of a measure, or of its base (`silhouette` for `silhouette[cosine]`), or None."""
     for name in (measure, measure.partition("[")[0]):
         if name in explanations:
             return explanations[name]
@@ -20,19 +21,19 @@ def explain(measure: str, explanations: Mapping[str, Explanation] = descriptions
 
 
 def group_order(group: str) -> int:
-    """Return the place of a group of measures; that of unknown ones is last."""
+    """Return the position of a group of measures; unknown groups are last."""
     return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
 def title_of(name: str, explanation: Explanation | None) -> str:
-    """Return the title of a measure; a variant that is explained under its base name keeps the variant."""
+    """Return the title of a measure; a variant that is explained under its base name keeps its suffix."""
     if explanation is None:
         return name
     return explanation.title + ("" if explanation.name == name else f" [{name.partition('[')[2]}")
 
 
 def facts(measure: Explanation) -> str:
-    """Return range and direction; of a measure also its limit, invariances, needs and cost."""
+    """Return range and direction; for a registered measure also its limit, invariances, needs and cost."""
     low, high = measure.range
     unit = f" {measure.unit}" if measure.unit else ""
     parts = [f"range {bound(low)} … {bound(high)}{unit}", measure.direction]
@@ -54,12 +55,12 @@ def facts(measure: Explanation) -> str:
 
 @cache
 def known_models() -> Mapping[str, Mapping[str, Any]]:
-    """Model and data → where the embeddings are from, and the core measures of them."""
+    """Return a mapping of model and data to the source of the embeddings and their core measures."""
     return read_yaml(Path(__file__).with_name("known_models.yaml"))
 
 
 def values_of(model: str, measures: Iterable[str]) -> str:
-    """The values of some measures of one of `known_models` in a line: "average_cosine 0.53 (image), 0.52 (text)"."""
+    """Return the values of some measures of a known model in one line: "average_cosine 0.53 (image), 0.52 (text)"."""
     texts: dict[str, list[str]] = {name: [] for name in measures}
     for each in known_models()[model]["numbers"]:
         of = "" if each["set"] == "both" else f" ({each['set']})"

@@ -1,23 +1,26 @@
-"""Numbers as text: four significant digits, no false precision, an en dash for what is missing."""
+"""Numbers as text: four significant digits, no false precision, and an en dash for missing values."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
 MISSING = "–"
-ROUNDING = 1e-12  # what float64 may leave of an exact 0
-SMALLEST, LARGEST = 1e-6, 1e6  # written without a power of ten
+ROUNDING = 1e-12  # rounding error that float64 may leave in place of an exact 0
+SMALLEST, LARGEST = 1e-6, 1e6  # range that is written without a power of ten
 
 
 def as_number(value: Any) -> float | None:
-    """`value` as a float, or None if it is missing, not a number, NaN or infinite."""
+    """Return `value` as a float, or None if it is missing, not a number, NaN or infinite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def number(value: Any) -> str:
-    """0.8514, 87.31, 1234, 0.00012, 3.4 × 10⁻⁷; 0 for rounding errors; an en dash for anything that is not a number."""
+    """Format a number: 0.8514, 87.31, 1234, 0.00012, 3.4 × 10⁻⁷; 0 for rounding errors.
+
+    Anything that is not a finite number becomes an en dash.
+    """
     value = as_number(value)
     if value is None:
         return MISSING
@@ -31,19 +34,19 @@ def number(value: Any) -> str:
 
 
 def in_ascii(value: float) -> str:
-    """Four significant digits, in characters that can be copied: -0.0017, 3.9e-05."""
+    """Format a number with four significant digits, in characters that can be copied: -0.0017, 3.9e-05."""
     return f"{value:.1e}" if value and abs(value) < 1e-4 else number(value).replace("−", "-")
 
 
 def fixed(value: float, decimals: int) -> str:
-    """A fixed number of decimals, with a typographic minus and never −0.00."""
+    """Format a number with a fixed number of decimals and a typographic minus, but never as −0.00."""
     return f"{value:z.{decimals}f}".replace("-", "−")
 
 
 def to_error(value: Any, error: Any, *others: Any) -> str:
-    """`value` with as many decimals as leave two digits of an error.
+    """Format `value` with the decimals that give its error two digits.
 
-    Without one a small value has the decimals of the largest of the others, which are read beside it: 0.0000 beside
+    Without an error, a small value gets the decimals of the largest of `others`, the numbers next to it: 0.0000 next to
     0.3000.
     """
     value, decimals = as_number(value), _error_decimals(error)
@@ -56,13 +59,14 @@ def to_error(value: Any, error: Any, *others: Any) -> str:
 
 
 def plus_minus(value: Any, error: Any, *others: Any) -> str:
-    """`value ± error`, the error with two digits and the value with as many decimals; without an error the value."""
+    """Format `value ± error`, with two digits of the error and as many decimals of the value; without an error,
+    `value`."""
     decimals, text = _error_decimals(error), to_error(value, error, *others)
     return text if decimals is None or text == MISSING else f"{text} ± {fixed(error, decimals)}"
 
 
 def with_error(row: Mapping[str, Any], *others: Any) -> str:
-    """`value [low, high]` of a row with a 95% interval, such as recall; `value ± error` of any other."""
+    """Format a row as `value [low, high]` if it has a 95% interval, as recall does, otherwise as `value ± error`."""
     value, error, low, high = row.get("value"), row.get("standard_error"), row.get("low"), row.get("high")
     decimals = _error_decimals(error)
     if low is None or high is None or decimals is None:
@@ -71,36 +75,36 @@ def with_error(row: Mapping[str, Any], *others: Any) -> str:
 
 
 def _decimals(value: float) -> int:
-    """Four significant digits, but four decimals and two digits are enough."""
+    """Return the decimals for four significant digits, but at most four decimals if these leave two digits."""
     exponent = _exponent(value, 4)
     return max(0, min(3 - exponent, max(4, 1 - exponent)))
 
 
 def _error_decimals(error: Any) -> int | None:
-    """The decimals that leave two digits of an error; None for no error, or one that is only rounding."""
+    """Return the decimals that leave two digits of an error; None for no error, or one that is only rounding."""
     error = as_number(error)
     return max(0, 1 - _exponent(error, 2)) if error is not None and SMALLEST <= error < LARGEST else None
 
 
 def _exponent(value: float, digits: int) -> int:
-    """The power of ten after rounding to `digits` digits: 0.99999 is 1.000, not 1.0000."""
+    """Return the power of ten after rounding to `digits` digits: 0.99999 is 1.000, not 1.0000."""
     return int(f"{value:.{digits - 1}e}".partition("e")[2])
 
 
 def brief(value: float) -> str:
-    """For running text: 1.19, 0.24, and 0.017 with one decimal more below a tenth."""
+    """Format a number for running text: 1.19, 0.24, and with one more decimal below a tenth, 0.017."""
     return fixed(value, 2 if abs(value) >= 0.0995 else 3)
 
 
 def percent(share: float) -> str:
-    """37%; "under 1%" and "over 99%" for shares that only round to 0 or 1."""
+    """Format a share as 37%; use "under 1%" and "over 99%" for shares that only round to 0 or 1."""
     if 1e-9 < share < 0.005:
         return "under 1%"
     return "over 99%" if 0.995 <= share < 1 - 1e-9 else f"{share:.0%}"
 
 
 def bound(value: Any) -> str:
-    """A bound of a range: 0, 1, −1, ∞, d."""
+    """Format a bound of a range: 0, 1, −1, ∞, d."""
     if isinstance(value, float) and math.isinf(value):
         return "∞" if value > 0 else "−∞"
     return str(value) if as_number(value) is None else f"{value:g}".replace("-", "−")

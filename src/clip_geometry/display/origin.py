@@ -1,4 +1,4 @@
-"""The origin of rows as text: what distinguishes the runs of one report."""
+"""The origin of rows as text, which distinguishes the runs of one report."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,13 +8,16 @@ from typing import Any
 from clip_geometry.results import ORIGIN
 
 Row = Mapping[str, Any]
-OWNER = {"model_options": "model", "data_options": "dataset"}  # options follow what they are options of
+OWNER = {"model_options": "model", "data_options": "dataset"}  # options follow the field that they belong to
 PREFIX = {"seed": "run seed ", "fitted_on": "fitted on ", "maps": "transformed by "}
 
 
 @dataclass(frozen=True)
 class Run:
-    """The rows of one origin. label: A, B, …; heading: what varies between the runs, "" for a single run."""
+    """The rows of one origin.
+
+    `label` is A, B, …; `heading` says what varies between the runs, and is "" for a single run.
+    """
 
     label: str
     heading: str
@@ -22,20 +25,20 @@ class Run:
 
 
 def letter(number: int) -> str:
-    """A, B, …"""
+    """Return the label of a column or run: A, B, …"""
     return chr(ord("A") + number) if number < 26 else f"#{number + 1}"
 
 
 def runs(rows: Iterable[Row]) -> list[Run]:
-    """The runs, in the order of their first rows."""
+    """Return the runs, in the order of their first rows."""
     grouped: dict[str, list[Row]] = {}
     for row in rows:
-        # an option that is missing is the same as none, and a pipeline as a tuple as a list
+        # a missing option equals no options, and a pipeline as a tuple equals one as a list
         origin = {name: (row.get(name) or {}) if name in OWNER else row.get(name) for name in ORIGIN}
         grouped.setdefault(json.dumps(origin, sort_keys=True, default=str), []).append(row)
     origins = [json.loads(origin) for origin in grouped]
     varying = [name for name in ORIGIN if any(origin[name] != origins[0][name] for origin in origins)]
-    # what a step was fitted on mostly follows from the data and the pipeline
+    # `fitted_on` mostly follows from the data and the pipeline
     without = [name for name in varying if name != "fitted_on"]
     if len({json.dumps([origin[name] for name in without]) for origin in origins}) == len(origins):
         varying = without
@@ -45,7 +48,7 @@ def runs(rows: Iterable[Row]) -> list[Run]:
 
 
 def places(rows: Sequence[Row]) -> list[str]:
-    """The keys of `at` beside the modality (layer, language, …) with more than one value."""
+    """Return the keys of `at` other than the modality (layer, language, …) that have more than one value."""
     values: dict[str, set[str]] = {}
     for row in rows:
         for name in row.get("at") or {}:
@@ -54,7 +57,7 @@ def places(rows: Sequence[Row]) -> list[str]:
 
 
 def heading(row: Row, names: Iterable[str]) -> str:
-    """`scenes-clip/fresh · seed 1, zero_bias · normalize → center[each]`."""
+    """Return a heading such as `scenes-clip/fresh · seed 1, zero_bias · normalize → center[each]`."""
     parts = []
     for name in names:
         if text := words(row, name):
@@ -64,7 +67,7 @@ def heading(row: Row, names: Iterable[str]) -> str:
 
 
 def words(row: Row, name: str) -> str:
-    """One field of a row, or key of its `at`, as text; "" if it is missing or empty."""
+    """Return one field of a row, or a key of its `at`, as text; "" if it is missing or empty."""
     value = row.get(name, (row.get("at") or {}).get(name))
     if name == "pipeline":
         return "" if value is None else pipeline_words(value)
@@ -80,7 +83,7 @@ def pipeline_words(steps: Sequence[str]) -> str:
 
 
 def option_words(options: Mapping[str, Any]) -> str:
-    """`seed 1, zero_bias`; of options that differ by modality `image (seed 1), text (seed 2)`."""
+    """Return options as `seed 1, zero_bias`, or as `image (seed 1), text (seed 2)` if they differ by modality."""
     texts = []
     for key, value in options.items():
         if isinstance(value, Mapping):
@@ -93,16 +96,16 @@ def option_words(options: Mapping[str, Any]) -> str:
 
 
 def with_options(name: str, options: Mapping[str, Any] | None) -> str:
-    """`scenes-clip/fresh (seed 1, zero_bias)`; the name alone without options."""
+    """Return `scenes-clip/fresh (seed 1, zero_bias)`, or only the name if there are no options."""
     text = option_words(options or {})
     return f"{name} ({text})" if text else name
 
 
 def model_words(row: Row) -> str:
-    """The model of a row with its options, "" where it is not known."""
+    """Return the model of a row with its options, or "" if it is unknown."""
     return with_options(row.get("model") or "", row.get("model_options"))
 
 
 def data_words(row: Row) -> str:
-    """The data set of a row with its options, and the split."""
+    """Return the dataset of a row with its options, and the split."""
     return ", ".join(filter(None, (with_options(row.get("dataset") or "", row.get("data_options")), row.get("split"))))

@@ -1,7 +1,7 @@
-"""The style of every figure: one color per modality, type readable at column width, reproducible files.
+"""The style of all figures: one color per modality, type readable at column width, reproducible files.
 
-Figures are plain `matplotlib.figure.Figure` objects (no pyplot, no global state) in DejaVu Sans, which
-matplotlib ships.
+Figures are plain `matplotlib.figure.Figure` objects (no pyplot, no global state) in DejaVu Sans, which matplotlib
+ships.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,15 +11,15 @@ from typing import Any, ParamSpec, TypeVar
 from matplotlib import rc_context, rcParamsDefault
 from matplotlib.axes import Axes
 
-# Okabe & Ito 2008: told apart with every common color vision deficiency; template.css uses the same values
+# Okabe & Ito 2008: distinguishable with all common color vision deficiencies; template.css uses the same values
 IMAGE, TEXT, MATCHING, NEUTRAL = "#0072B2", "#D55E00", "#009E73", "#6E7781"
 COLOR = {"image": IMAGE, "text": TEXT, "matching": MATCHING, "random": NEUTRAL}
-INK, SECOND = "#24292F", "#AA4499"  # of series that belong to no modality
-# a second sign beside the color, for prints in black and white
+INK, SECOND = "#24292F", "#AA4499"  # for series that belong to no modality
+# a second sign in addition to the color, for prints in black and white
 MARKER = {"image": "o", "text": "^"}
 LINE = {"image": "-", "text": (0, (5, 1.5))}
-DOTTED, DASHED = (0, (1, 1.5)), (0, (3, 2))  # of reference lines: the first row, the null value
-# Petroff 2021, arXiv:2107.02270: ten colors chosen to be told apart with color vision deficiencies; black before
+DOTTED, DASHED = (0, (1, 1.5)), (0, (3, 2))  # for reference lines: the first row, the null value
+# Petroff 2021, arXiv:2107.02270: ten colors distinguishable with color vision deficiencies, preceded by black
 COLORS = (
     "#24292F", "#3F90DA", "#FFA90E", "#BD1F01", "#832DB6", "#92DADD", "#A96B59", "#E76300", "#94A4A2", "#B9AC70",
     "#717581",
@@ -58,10 +58,11 @@ _OURS = {
     "savefig.dpi": DPI,
     "figure.dpi": DPI,
     "svg.fonttype": "path",  # looks the same where DejaVu is not installed
-    "svg.hashsalt": "clip-geometry",  # ids would be random otherwise
+    "svg.hashsalt": "clip-geometry",  # otherwise ids would be random
     "path.simplify": True,
 }
-# Over matplotlib's defaults rather than the reader's matplotlibrc, so that files repeat; the backend stays theirs
+# On top of matplotlib's defaults instead of the user's matplotlibrc, so that files are reproducible; the user's backend
+# is kept
 _STYLE: dict[Any, Any] = {key: value for key, value in rcParamsDefault.items() if not key.startswith("backend")} | _OURS
 
 P = ParamSpec("P")
@@ -69,7 +70,7 @@ R = TypeVar("R")
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a drawing function: it runs in this style and leaves matplotlib's settings unchanged."""
+    """Decorate a drawing function so that it runs in this style and leaves matplotlib's settings unchanged."""
 
     @wraps(draw)
     def inner(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -80,7 +81,7 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 
 def name_lines(axes: Axes, names: Sequence[str], *, below: float = 0.4, above: float = 0.6, **labels: Any) -> None:
-    """One horizontal line per name, the first on top; `labels` style the names."""
+    """Set one horizontal line per name, with the first on top; `labels` style the names."""
     axes.set(yticks=range(len(names)), ylim=(len(names) - below, -above))
     axes.set_yticklabels(names, **labels)
 
@@ -88,14 +89,14 @@ def name_lines(axes: Axes, names: Sequence[str], *, below: float = 0.4, above: f
 def error_dots(
     axes: Axes, rows: Iterable[Mapping[str, Any]], at: Sequence[float], *, upright: bool = False, **style: Any
 ) -> None:
-    """Values of result rows at these places, with their standard errors where they have one.
+    """Draw the values of result rows as dots, with standard errors where they exist.
 
     Args:
         axes: The panel.
         rows: Result rows, whose values lie along x.
-        at: The place of each row along y.
-        upright: Exchange x and y.
-        style: Of `Axes.errorbar`.
+        at: The position of each row along y.
+        upright: Whether to exchange x and y.
+        style: Options of `Axes.errorbar`.
     """
     rows = list(rows)
     values, errors = [row["value"] for row in rows], [row.get("standard_error") or 0 for row in rows]

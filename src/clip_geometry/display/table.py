@@ -1,4 +1,4 @@
-"""One table with what is said about it, as text of any width, HTML, LaTeX, Markdown and JSON."""
+"""One table with its verdict and notes, as text of any width, HTML, LaTeX, Markdown and JSON."""
 
 import io
 import re
@@ -22,22 +22,22 @@ from clip_geometry.catalog import descriptions
 from clip_geometry.display.explained import explain
 from clip_geometry.registry import printable
 
-WIDTH = 100  # of text that is not printed on a terminal
+WIDTH = 100  # width of text that is not printed on a terminal
 UNKNOWN_WIDTH = 200  # wide, so that a piped table keeps its lines
-LEAST_WIDTH = 12  # of a folded column; narrower ones cannot be read
-FOLD = "\x1f"  # to rich a space of no width
-GROUP = "\ue000"  # in the lines of rich: the place of a group's name
-FOLDING_POINTS = re.compile(r"(?<=\D)[.](?=\D)|\[")  # of a name such as isotropy_i2[canonical]
+LEAST_WIDTH = 12  # least width of a folded column; narrower columns are unreadable
+FOLD = "\x1f"  # treated by rich as a space of zero width
+GROUP = "\ue000"  # marks the position of a group's name in the lines of rich
+FOLDING_POINTS = re.compile(r"(?<=\D)[.](?=\D)|\[")  # where a name such as isotropy_i2[canonical] may be folded
 
 
 class Cell(str):
-    """A cell that some renderers show more of than its text.
+    """The text of a cell, with details that some renderers show.
 
     Args:
         text: The text.
         full: The text in LaTeX.
-        hint: What HTML shows when a reader points at the cell.
-        of: What the text is made of, for the templates of pages.
+        hint: Shown in HTML when the user hovers over the cell.
+        of: The object that the text was made from, for page templates.
     """
 
     full: str
@@ -56,10 +56,11 @@ class TableColumn:
 
     Args:
         name: Its heading.
-        kind: "number" is aligned right. A number and a "name" are never folded.
+        kind: "text", "name" or "number". A "number" is aligned right. A "number" and a "name" are never folded.
         unit: Shown after the heading.
-        shared: Whether rows with the same first cell share the cell of this column: HTML shows it once.
-        spare: Columns with a number are left out, the lowest first, where a terminal is too narrow, and in LaTeX.
+        shared: Whether rows with the same first cell share the cell of this column; HTML shows it once.
+        spare: Columns with a nonzero value are left out, the lowest value first, if a terminal is too narrow, and
+            always in LaTeX.
     """
 
     name: str
@@ -79,19 +80,20 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text with what is said about them.
+    """Rows of text with their heading, verdict, legend and notes.
 
     Args:
-        columns: The columns; a table without any has sentences only.
-        groups: Name of a group → its rows, each a cell per column. Names are shown where `named_groups` says so.
-        title: Its heading.
+        columns: The columns. A table without columns has sentences only.
+        groups: Maps the name of a group to its rows, each with a cell per column. Names are shown if `named_groups` is
+            set.
+        title: The title.
         verdict: What the numbers say, in sentences.
-        heading: What the table is about: where the numbers come from and how they were made.
+        heading: What the table is about: where the numbers come from and how they were computed.
         legend: What the columns and signs mean.
-        notes: What else is worth knowing.
+        notes: Further remarks.
         more: Tables that follow the rows, before the legend.
         named_groups: Whether the names of the groups are shown.
-        style: Of the title on a terminal, such as "bold red".
+        style: Style of the title on a terminal, such as "bold red".
 
     Example:
         >>> from clip_geometry.display.table import Table, TableColumn
@@ -124,7 +126,7 @@ class Table:
         return "\n".join(line for line, _ in self.lines(WIDTH))
 
     def print(self, most: int = 10**6) -> None:
-        """Print the table on standard output, as wide as the terminal, but at most `most` characters wide."""
+        """Print the table to standard output, as wide as the terminal, but at most `most` characters wide."""
         out = console()
         for line, style in self.lines(min(out.width, most)):
             out.print(line, style=style, soft_wrap=True)
@@ -133,7 +135,7 @@ class Table:
         """Yield printable lines of text and their styles.
 
         Text is folded between words to this width, and a name such as isotropy_i2[canonical] before its bracket or dot.
-        Numbers are never folded: where they need more space, the lines are longer.
+        Numbers are never folded; if they need more space, the lines are longer.
         """
         yield from ((line, self.style) for line in _folded([self.title], width))
         parts = [
@@ -148,7 +150,7 @@ class Table:
             yield from part
 
     def _grid(self, width: int) -> list[tuple[str, str]]:
-        """The heads and rows in columns, as lines with their styles."""
+        """Return the headings and rows in columns, as lines with their styles."""
         names = [name for name in self.groups or {} if self.named_groups and name]
         cells = [_plain([column.heading for column in self.columns])]
         for name, members in (self.groups or {}).items():
@@ -175,20 +177,20 @@ class Table:
         return lines
 
     def blocks(self) -> dict[str, list[list[Sequence[str]]]]:
-        """The rows by group, and within it in blocks that have the same first cell."""
+        """Return the rows by group, and within a group in blocks with the same first cell."""
         return {
             name: [list(block) for _, block in groupby(rows, key=lambda row: row[0])]
             for name, rows in (self.groups or {}).items()
         }
 
     def html(self) -> str:
-        """The table in the colors of the page around it, as a notebook shows it."""
+        """Return the table as HTML in the colors of the surrounding page, as a notebook shows it."""
         from clip_geometry.display.words import html_templates
 
         return html_templates(Path(__file__).parent).get_template("table.html").render(table=self)
 
     def markdown(self) -> str:
-        """The table in GitHub's Markdown."""
+        """Return the table in GitHub's Markdown."""
         lines = [f"**{line}**" for line in (self.title, *self.verdict) if line] + list(self.heading)
         if self.rows:
             rule = ["--:" if column.is_number else "---" for column in self.columns]
@@ -198,7 +200,7 @@ class Table:
         return "\n\n".join([*lines, *(table.markdown() for table in self.more), *self.legend, *self.notes])
 
     def as_dict(self) -> dict[str, Any]:
-        """The table for a JSON file: title, verdict, heading, columns, groups, more, legend and notes."""
+        """Return the table for a JSON file: title, verdict, heading, columns, groups, more, legend and notes."""
         return {
             "title": self.title,
             "verdict": list(self.verdict),
@@ -212,13 +214,13 @@ class Table:
 
 
 def console() -> Console:
-    """Standard output, as wide as COLUMNS or the terminal says."""
+    """Return a console on standard output, as wide as COLUMNS or the terminal says."""
     width = get_terminal_size((UNKNOWN_WIDTH, 24)).columns
     return Console(highlight=False, markup=False, width=width)
 
 
 def say(text: str, *, indent: str = "") -> None:
-    """Print a sentence on standard output, folded between words; `indent` starts all lines but the first."""
+    """Print a sentence to standard output, folded between words; `indent` starts all lines but the first."""
     out = console()
     for line in _folded([text], out.width, indent) or [""]:
         out.print(line, soft_wrap=True)
@@ -236,8 +238,8 @@ def _folded(sentences: Sequence[str], width: int, indent: str = "") -> list[str]
     return lines
 
 
-SOFTWARE = "clip-geometry"  # the key of the package itself
-BIBLIOGRAPHY = f"@misc{{{SOFTWARE},"  # the beginning of the files of `bibtex`
+SOFTWARE = "clip-geometry"  # citation key of the package itself
+BIBLIOGRAPHY = f"@misc{{{SOFTWARE},"  # start of the files of `bibtex`
 _SIGNS = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}", "±": r"$\pm$", "×": r"$\times$", "−": r"$-$",
     "<": "$<$", ">": "$>$", "→": r"$\to$", "↓": r"$\downarrow$", "↑": r"$\uparrow$",
@@ -250,12 +252,12 @@ _CITED = re.compile(rf"({_NAME}(?: & {_NAME})?(?: et al\.)?) (\d{{4}})(?:, ([^;]
 
 
 def escaped(text: str) -> str:
-    """A text as LaTeX writes it."""
+    """Escape a text for LaTeX."""
     return "".join(_SIGNS.get(sign, sign) for sign in printable(text))
 
 
 def in_math(text: str) -> str:
-    """A number as LaTeX writes it: $-0.02 \\pm 0.01$, $3.4 \\times 10^{-7}$; a word as it is."""
+    """Format a number for LaTeX, such as $-0.02 \\pm 0.01$ or $3.4 \\times 10^{-7}$; escape other text."""
     if not re.match(r"[−-]?\d", text) or not any(sign in text for sign in "±×−-"):
         return escaped(text)
     text = re.sub("10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda power: f"10^{{{power[1].translate(_POWER)}}}", text)
@@ -265,15 +267,15 @@ def in_math(text: str) -> str:
 
 
 def latex(found: Table, *, label: str, measures: Iterable[str], caption: Iterable[str] = ()) -> str:
-    """Return a `table` with booktabs' rules, whose caption cites the package and the sources of the measures.
+    """Return a `table` with booktabs rules, whose caption cites the package and the sources of the measures.
 
     Columns that may be left out on a narrow terminal are left out.
 
     Args:
         found: The table.
-        label: What `\\ref` takes.
+        label: The label for `\\ref`.
         measures: Names of the measures.
-        caption: Sentences of the caption; by default the heading and the legend of the table.
+        caption: Sentences of the caption. Default: the heading and the legend of the table.
     """
     shown = [k for k, column in enumerate(found.columns) if not column.spare]
     numbers = [found.columns[k].is_number for k in shown]
@@ -309,9 +311,9 @@ def latex(found: Table, *, label: str, measures: Iterable[str], caption: Iterabl
 
 
 def bibtex(names: Iterable[str]) -> str:
-    """The BibTeX entries of the package and of the sources of these measures.
+    """Return the BibTeX entries of the package and of the sources of these measures.
 
-    The sources have authors, year and identifier, which is what a measure's reference says.
+    The sources have authors, year and identifier, which is what the reference of a measure contains.
     """
     own = {
         "title": "{clip-geometry}: measure, explain and change the geometry of multimodal embeddings",
@@ -326,7 +328,10 @@ def bibtex(names: Iterable[str]) -> str:
 
 
 def references(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Key → BibTeX's fields of each source of the measures, in their order; a source has one key in all tables."""
+    """Return a mapping of key → BibTeX fields for the sources of the measures, in order.
+
+    A source has the same key in all tables.
+    """
     found = {}
     for each in filter(None, map(explain, names)):
         for people, year, _ in _CITED.findall(each.reference):
@@ -338,7 +343,7 @@ def references(names: Iterable[str]) -> dict[str, dict[str, str]]:
 
 @cache
 def _sources() -> dict[tuple[str, str], dict[str, str]]:
-    """Authors and year → the fields, with the identifier where any measure names it."""
+    """Return a mapping of authors and year → fields, with the identifier if any measure states it."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for measure in descriptions.values():
         for people, year, where in _CITED.findall(measure.reference):

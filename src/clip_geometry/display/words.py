@@ -1,4 +1,4 @@
-"""Text from Jinja templates beside the code that computes their numbers: sentences as macros, and whole pages."""
+"""Text from Jinja templates stored with the code that computes their numbers: sentences as macros, and whole pages."""
 
 import base64
 import hashlib
@@ -14,18 +14,18 @@ from clip_geometry.modalities import plural
 
 
 def listed(parts: Iterable[str]) -> str:
-    """`a, b and c`."""
+    """Join words as `a, b and c`."""
     *head, last = parts
     return f"{', '.join(head)} and {last}" if head else last
 
 
 def _share(count: int, n: int) -> str:
-    """6.2 ± 0.3%, with the binomial standard error; without one where all or none are counted."""
+    """Return a percentage with its binomial standard error, 6.2 ± 0.3%; without it if none or all are counted."""
     error = 100 * math.sqrt(count * (n - count) / n) / n
     return plus_minus(100 * count / n, error) + "%"
 
 
-_ENVIRONMENT = Environment(  # plain text, no HTML
+_ENVIRONMENT = Environment(  # plain text, not HTML
     undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
 )
 _ENVIRONMENT.filters |= {
@@ -33,13 +33,13 @@ _ENVIRONMENT.filters |= {
     "percent": percent,
     "brief": brief,
     "number": number,
-    "percentage": lambda share: f"{100 * share:.3g}%",  # of a chance level: 1.25%, which `percent` rounds
+    "percentage": lambda share: f"{100 * share:.3g}%",  # for chance levels such as 1.25%, which `percent` rounds
     "listed": listed,
     "plural": plural,  # images, audio rows
     "count": "{:,}".format,
     "probability": lambda p: "< 10⁻¹²" if p < 1e-12 else f"= {number(p)}",
     "of": lambda count, n: f"{count:,} of {n:,} ({_share(count, n)})",  # {{ copies|of(rows) }}
-    "sentence": lambda text: text[:1].upper() + text[1:],  # unlike `capitalize`, which lowers the rest
+    "sentence": lambda text: text[:1].upper() + text[1:],  # unlike `capitalize`, keeps the case of the rest
 }
 
 
@@ -47,7 +47,7 @@ class Words:
     """The macros of one template.
 
     Args:
-        file: The template, `words.j2` in the experiment's folder.
+        file: The template, `words.j2` in the folder of the experiment.
 
     Example:
         >>> words = Words(Path(__file__).with_name("words.j2"))  # doctest: +SKIP
@@ -59,12 +59,12 @@ class Words:
         self.macros: Any = _ENVIRONMENT.from_string(file.read_text(encoding="utf-8")).module
 
     def __call__(self, macro: str, /, *arguments: Any, **values: Any) -> str:
-        """The text of a macro with its runs of blanks joined; empty where the macro says nothing."""
+        """Return the text of a macro with whitespace collapsed; empty if the macro returns nothing."""
         return " ".join(getattr(self.macros, macro)(*arguments, **values).split())
 
 
 def html_templates(*folders: str | Path) -> Environment:
-    """The templates of pages in these folders: values are escaped, and names without one are errors."""
+    """Return the page templates in these folders. Values are escaped, and undefined names are errors."""
     return Environment(
         loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -72,10 +72,10 @@ def html_templates(*folders: str | Path) -> Environment:
 
 
 def security_policy(*, scripts: Iterable[str], styles: Iterable[str], evaluates: bool = False) -> str:
-    """A content security policy for a page that loads nothing.
+    """Return a content security policy for a page that loads nothing.
 
     Args:
-        scripts: The texts of the inline scripts that may run, exactly as they are in the page.
+        scripts: The texts of the inline scripts that may run, exactly as in the page.
         styles: The texts of the inline style sheets that apply.
         evaluates: Whether these scripts compile code themselves.
     """
@@ -92,10 +92,10 @@ def security_policy(*, scripts: Iterable[str], styles: Iterable[str], evaluates:
 
 
 def render(file: Path, **values: Any) -> str:
-    """A whole page from its template, with the filters of the sentences."""
+    """Render a whole page from its template, with the filters of the sentences."""
     return filled(file.read_text(encoding="utf-8"), **values)
 
 
 def filled(text: str, **values: Any) -> str:
-    """A text whose `{{ }}` are replaced, with the filters of the sentences."""
+    """Replace each `{{ }}` in a text, with the filters of the sentences."""
     return _ENVIRONMENT.from_string(text).render(values)

@@ -1,6 +1,6 @@
-"""Evaluators: the use of embeddings (classification, retrieval) and relations of sets; one file each.
+"""Evaluators: how well embeddings serve classification and retrieval, and how sets relate; one file each.
 
-As for measures, numbers are floats for arrays and 0-d tensors for tensors.
+As with measures, results are floats for arrays and 0-d tensors for tensors.
 """
 
 from clip_geometry.evaluate.base import add_evaluator

@@ -1,4 +1,4 @@
-"""What evaluators share: how their numbers are registered as measures, and scores of classifiers."""
+"""Code that evaluators share: registration of their numbers as measures, accuracies, and confidence intervals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,11 +15,12 @@ from clip_geometry.registry import instance
 
 
 def add_evaluator(shared: Measure, own: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    """Register each number that the function of `shared` returns, of those that the catalog describes.
+    """Register as measures the numbers of an evaluator that the catalog describes.
 
     Args:
-        shared: The function and what its numbers have in common; its name is that of the evaluator.
-        own: Number → fields of `Measure` in which it differs.
+        shared: The function of the evaluator and the fields that its numbers have in common; `shared.name` is the name
+            of the evaluator.
+        own: Number → fields of `Measure` in which it differs from `shared`.
     """
     prefix = f"{instance(shared, Measure, 'shared', 'a Measure').name}."
     for name in catalog.names():
@@ -29,9 +30,9 @@ def add_evaluator(shared: Measure, own: Mapping[str, Mapping[str, Any]] | None =
 
 
 def label_ranks(scores: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-    """Return how many classes precede a row's own: those with a higher score, and equal ones of a lower index.
+    """Return how many classes precede a row's own class: those with a higher score, or an equal one and a lower index.
 
-    NaN never compares, and what does not compare precedes.
+    NaN does not compare with any score, and a class whose score does not compare precedes.
     """
     own = scores.gather(1, labels[:, None])
     higher = torch.arange(scores.shape[1], device=scores.device) >= labels[:, None]
@@ -39,7 +40,7 @@ def label_ranks(scores: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Int[
 
 
 def accuracies(ranks: Int[Tensor, " n"], labels: Int[Tensor, " n"], k: int) -> dict[str, float]:
-    """Return top_1, top_5 (only for k > 5 classes) and mean_per_class, the mean over classes that occur."""
+    """Return top_1, top_5 (only for more than 5 classes) and mean_per_class, the mean over the classes that occur."""
     found = {"top_1": share(ranks == 0)}
     if k > 5:
         found["top_5"] = share(ranks < 5)
@@ -51,7 +52,7 @@ def accuracies(ranks: Int[Tensor, " n"], labels: Int[Tensor, " n"], k: int) -> d
 
 
 def share(which: Tensor) -> float:
-    """Return the share of true values."""
+    """Return the share of entries that are true."""
     return int(which.sum()) / len(which)
 
 
@@ -61,7 +62,7 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Effects:
-    """By how much the value of a query changes where another item is left out of the index; 0 where it is not listed.
+    """How the value of a query changes if another item is removed from the index; 0 for entries that are not listed.
 
     queries, items, changes: (e,), one entry for each query and item.
     """
@@ -73,18 +74,18 @@ class Effects:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """A mean over queries, with its error over items: an item is at once a query and a candidate of all other queries.
+    """A mean over queries with its error over items; an item is both a query and a candidate for all other queries.
 
-    Leaving item m out changes Σ values by Σ_i e_im − s_m, where s_m is the sum over its own queries and e_im its effect
-    on query i. The jackknife over items, Σ_m (s_m − n_m p − Σ_i e_im)² about its mean, counts what depends on a query
-    and another item twice, once for each of them, so that Σ_im e_im² is subtracted. The result is never below the
-    variance over the queries alone. Without hubs both are about equal; where one row is in the way of many queries,
+    Removing item m changes Σ values by Σ_i e_im − s_m, where s_m is the sum over the item's own queries and e_im is its
+    effect on query i. The jackknife over items, Σ_m (s_m − n_m p − Σ_i e_im)² about its mean, counts what depends on a
+    query and another item twice, once for each of the two; Σ_im e_im² is subtracted for this. The result is never below
+    the variance over the queries alone. Without hubs, both are about equal; if one row is in the way of many queries,
     the first is several times larger.
 
     Args:
-        values: (q,) of the queries.
-        items: (q,) the item of each query; −1 for queries that are no sample.
-        effects: Of other items; None where the index is fixed, as class prompts are.
+        values: (q,) values of the queries.
+        items: (q,) item of each query; −1 for queries that are not a sample.
+        effects: Effects of other items; None if the index is fixed, as with class prompts.
     """
 
     values: Float[Tensor, " q"]
@@ -97,7 +98,7 @@ class Share:
 
     @cached_property
     def by_item(self) -> Float[Tensor, " m"]:
-        """The contribution of each item's own queries to the mean, less what is expected of as many queries."""
+        """Contribution of each item's own queries to the mean, minus the expected contribution of that many queries."""
         sampled = self.items >= 0
         deviations = (self.values[sampled].double() - self.value) / len(self.values)
         sums = torch.zeros(self._count, dtype=torch.float64, device=deviations.device)
@@ -110,8 +111,10 @@ class Share:
 
     @cached_property
     def means_of_items(self) -> tuple[list[int], list[float | int]] | None:
-        """The items and the sum of the values of each, scaled so that their mean is the value; None where a query
-        belongs to none."""
+        """The items and the sum of each item's values, scaled so that their mean is `value`.
+
+        None if a query belongs to no item.
+        """
         if (self.items < 0).any():
             return None
         items, which, counts = self.items.unique(return_inverse=True, return_counts=True)
@@ -122,7 +125,7 @@ class Share:
 
     @cached_property
     def variance(self) -> float:
-        """Of the mean, over items; 0 where all values are equal."""
+        """Variance of the mean over items; 0 if all values are equal."""
         own = self.by_item
         least = total = own.square().sum()
         if self.effects is not None:
@@ -133,11 +136,11 @@ class Share:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """The 95% score interval of Wilson, for as many independent queries as would have this variance.
+        """The 95% Wilson score interval, for the number of independent queries that would have this variance.
 
-        For as many as there are items where all values are equal, so that 0 and 1 have an interval, too. Within three
-        misses of 0 or 1 the near end is that of Poisson counts, as Brown, Cai & DasGupta 2001 modify it: Wilson's
-        covers only 84% there.
+        If all values are equal, the number of items is used instead, so that 0 and 1 have an interval, too. Within
+        three misses of 0 or 1, the near end is that of Poisson counts, a modification by Brown, Cai & DasGupta 2001,
+        because Wilson's interval covers only 84% there.
         """
         p, variance = self.value, self.variance
         q = 1 - p
@@ -151,13 +154,13 @@ class Share:
 
     @property
     def standard_error(self) -> float:
-        """Half of the interval over 1.96: never 0."""
+        """Half the width of the interval, divided by 1.96; never 0."""
         low, high = self.interval
         return (high - low) / (2 * Z)
 
 
 def _of_counts(mean: float) -> float:
-    """The lower end of the interval of Poisson counts with this mean."""
-    from scipy.special import gammaincinv  # a fifth of a second, which shares far from 0 and 1 do not need
+    """Return the lower end of the interval of Poisson counts with this mean."""
+    from scipy.special import gammaincinv  # imported here (0.2 seconds): only shares near 0 or 1 need it
 
     return float(gammaincinv(mean, 0.05))

@@ -11,7 +11,7 @@ from clip_geometry.rows.arguments import positive_number, whole_number
 from clip_geometry.rows.matrix import Rows, as_aligned, unit_rows
 
 BLOCK = 1024  # rows and columns of logits at a time
-NEVER = -1e30  # a logit that adds nothing, but finite: its gradient is 0 instead of NaN
+NEVER = -1e30  # a logit that contributes nothing; since it is finite, its gradient is 0 instead of NaN
 
 
 @in_kind
@@ -22,27 +22,28 @@ def contrastive_loss(
     logit_scale: float | Tensor = 100.0,
     batch_size: int | None = None,
 ) -> dict[str, Tensor | float]:
-    """Compute the symmetric cross-entropy of the logits s⟨u_i, v_j⟩, where u and v are unit rows and s = logit_scale.
+    """Compute the symmetric cross-entropy of the logits s⟨u_i, v_j⟩ of unit rows u and v, with s = logit_scale.
 
-    image_to_text = mean_i (log Σ_j exp(s⟨u_i, v_j⟩) − s⟨u_i, v_i⟩), and text_to_image likewise over the images; loss is
-    their mean. It is ≥ 0, lower is better, and log(batch size) if all rows coincide. More in-batch negatives make it
-    larger, so the batch size is part of the result. Computed in float64, exact to the last digits near 0 too, both
-    directions in one pass over blocks, and differentiable (the graph keeps all blocks).
-    Source: Radford et al. 2021, arXiv:2103.00020, figure 3; evaluated at temperature 100 by Tyshchuk et al. 2023.
+    image_to_text = mean_i (log Σ_j exp(s⟨u_i, v_j⟩) − s⟨u_i, v_i⟩), and text_to_image is the same over the images; loss
+    is their mean. It is ≥ 0, lower is better, and it is log(batch size) if all rows coincide. More in-batch negatives
+    increase it, so the batch size is part of the result. Both directions are computed in float64 in one pass over
+    blocks. The result keeps its precision even near 0 and is differentiable (the graph keeps all blocks). Source:
+    Radford et al. 2021, arXiv:2103.00020, figure 3; evaluated at temperature 100 by Tyshchuk et al. 2023.
 
     Args:
         image: (n, d) rows, n ≥ 2.
-        text: (n, d) rows, aligned with the images, each the pair of one image only.
-        logit_scale: s, the inverse temperature.
-        batch_size: Pairs per batch (in-batch negatives); None uses all n pairs. Batches are consecutive rows, and the
-            mean is over all pairs: a last, smaller batch counts by its pairs, and a pair alone in it has loss 0.
+        text: (n, d) rows, aligned with the images; each text is the pair of only one image.
+        logit_scale: s, the inverse temperature, above 0.
+        batch_size: Pairs per batch (in-batch negatives), from 2 to n; None uses all n pairs. Batches are consecutive
+            rows. The mean is over all pairs: a last, smaller batch counts by its number of pairs, and a single pair in
+            it has loss 0.
 
     Returns:
-        loss, image_to_text and text_to_image, and the batch_size; floats (for tensors 0-d float64 tensors).
+        loss, image_to_text, text_to_image and batch_size; floats for arrays, 0-d float64 tensors for tensors.
 
     Raises:
-        InputError: For zero rows, sets of unequal length, a logit_scale that is not positive and finite, and a
-            batch_size outside 2..n.
+        InputError: A row is zero, the sets differ in length, logit_scale is not positive and finite, or batch_size is
+            outside 2..n.
 
     Example:
         >>> import numpy as np
@@ -75,7 +76,7 @@ def _losses(
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Return the losses of each pair of one batch, image to text and text to image.
 
-    log Σ_j exp(l_ij) − l_ii = log(1 + Σ_{j≠i} exp(l_ij − l_ii)) keeps its digits if the pair wins by far.
+    log Σ_j exp(l_ij) − l_ii = log(1 + Σ_{j≠i} exp(l_ij − l_ii)) keeps its precision if the pair leads by far.
     """
     own = (scale * (u * v).sum(1)).split(BLOCK)
     to_text, to_image = ([part.new_full(part.shape, -torch.inf) for part in own] for _ in range(2))

@@ -1,4 +1,4 @@
-"""Distributions of the cosines of matching and of random pairs (Tyshchuk et al. 2023, figures 9-11), all n² of them."""
+"""Distributions of the cosines of matching and random pairs, over all n² pairs (Tyshchuk et al. 2023, figures 9-11)."""
 
 import math
 
@@ -24,25 +24,24 @@ QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[str, float]:
     """Summarize the cosines of matching pairs, ⟨u_i, v_i⟩, and of random pairs, ⟨u_i, v_j⟩ for all i ≠ j.
 
-    Means, standard deviations (ddof 0) and the quantiles of matching pairs are exact; quantiles are linear between two
-    values, as in NumPy. Quantiles of random pairs come from counts in equal bins between bounds of their cosines and
-    are off by less than one width: 0.001 by default, less in a narrow cone. Cosines are compared as 1 − ‖u − v‖²/2,
-    which keeps their order in a narrow cone; those that rounding alone may have separated count as equal.
-    O(n²(d + log n)) time, in blocks.
-    Source: Tyshchuk et al. 2023, figures 9-11.
+    Means, standard deviations (ddof 0) and the quantiles of matching pairs are exact; quantiles are linearly
+    interpolated between two values, as in NumPy. Quantiles of random pairs are computed from counts in equal bins
+    between bounds of their cosines. They are off by less than the width of one bin: 0.001 by default, less in a narrow
+    cone. Cosines are compared as 1 − ‖u − v‖²/2, which keeps their order in a narrow cone; cosines that may differ by
+    rounding only count as equal. Takes O(n²(d + log n)) time, in blocks. Source: Tyshchuk et al. 2023, figures 9-11.
 
     Args:
         image: (n, d) rows of distinct items, n ≥ 2.
         text: (n, d) rows, aligned with the images.
-        bins: Of the random pairs.
+        bins: Number of bins for the random pairs, at least 1.
 
     Returns:
-        For each of matching and random: .mean, .std, .q05, .q25, .q50, .q75, .q95; and auc = P(matching > random) +
+        For each of matching and random: .mean, .std, .q05, .q25, .q50, .q75, .q95. Also auc = P(matching > random) +
         P(equal)/2 for one pair of each kind, from the ranks of all pairs (Mann-Whitney): 1 if all matching pairs exceed
-        all random ones, 0.5 if both are alike.
+        all random ones, 0.5 if both are distributed alike.
 
     Raises:
-        InputError: For zero rows, sets of unequal length and bins < 1.
+        InputError: A row is zero, the sets differ in length, or bins < 1.
 
     Example:
         >>> import numpy as np
@@ -57,7 +56,7 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[s
     image, text = as_aligned(image, text, ("image", "text"))
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     matching = (u * v).sum(1)
-    # all cosines are in an interval about as narrow as the cone: with a, b the rows minus their means ū, v̄,
+    # all cosines lie in an interval about as narrow as the cone: with a, b the rows minus their means ū, v̄,
     # ⟨u_i, v_j⟩ = ⟨ū, v̄⟩ + ⟨a_i, v̄⟩ + ⟨ū, b_j⟩ + ⟨a_i, b_j⟩
     u_mean, v_mean = mean_row(u), mean_row(v)
     a, b = u - u_mean, v - v_mean
@@ -65,13 +64,13 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[s
     ends = torch.stack((a @ v_mean).aminmax()) + torch.stack((b @ u_mean).aminmax()) + u_mean @ v_mean
     least, most = float((ends[0] - product).clamp(-1, 1)), float((ends[1] + product).clamp(-1, 1))
     edges = torch.linspace(least, most, bins + 1, dtype=torch.float64, device=u.device)
-    # ‖u_i − v_i‖², and by how much rounding may separate two equal ones, including that of the unit rows
+    # ‖u_i − v_i‖², and how far rounding, including that of the unit rows, may separate two equal ones
     own, centre = (u - v).square().sum(1), (u_mean + v_mean) / 2
     reach = float((u - centre).norm(dim=1).amax() + (v - centre).norm(dim=1).amax()) + 8 * EPS
     tie = EPS * reach * (8 + (u.shape[1] + 8) * reach)
-    ranks = torch.cat([own - tie, own + tie]).sort().values  # a random pair beyond both is a win, beyond one a tie
+    ranks = torch.cat([own - tie, own + tie]).sort().values  # beyond both, a random pair is a win; beyond one, a tie
     halves, counts = 0, torch.zeros(bins, dtype=torch.float64, device=u.device)
-    near = 2 - 2 * (u_mean @ v_mean)  # the mean square of all pairs, about which the spread keeps its digits
+    near = 2 - 2 * (u_mean @ v_mean)  # mean square of all pairs; relative to it, the spread keeps its precision
     first, second = near.new_zeros(()), near.new_zeros(())
     for i, x in enumerate(u.split(BLOCK)):
         for j, y in enumerate(v.split(BLOCK)):
@@ -97,7 +96,7 @@ def _counts(cosines: Float[Tensor, " p"], edges: Float[Tensor, " b1"]) -> Float[
 
 
 def _quantile(counts: Float[Tensor, " b"], edges: Float[Tensor, " b1"], q: float) -> float:
-    """Return a quantile of counts: linear between the two nearest values, as NumPy's, each taken within its bin."""
+    """Return a quantile of binned values, interpolated as in NumPy between two values located within their bins."""
     below = counts.cumsum(0)
     place = q * (float(below[-1]) - 1)
     orders = torch.tensor([math.floor(place), math.ceil(place)], dtype=torch.float64, device=counts.device)

@@ -1,7 +1,8 @@
-"""Linear classifiers of rows: logistic regression, the linear probe and the separability of modalities.
+"""Linear classifiers of rows: logistic regression, the linear probe, and the separability of modalities.
 
-Logistic regression is scikit-learn's or ours, which is about 3x faster at equal accuracy (benchmarks/linear_probe.py),
-gets closer to the minimum, and runs on a GPU: loss and gradient in torch, preconditioned, with SciPy's L-BFGS.
+Logistic regression uses either scikit-learn or the solver of this module. The latter is about 3x faster at equal
+accuracy (benchmarks/linear_probe.py), gets closer to the minimum, and runs on a GPU. It computes the loss and
+its gradient in torch, with preconditioning, and minimizes with SciPy's L-BFGS.
 """
 
 import math
@@ -24,27 +25,27 @@ from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import DRAWS, SMALLEST, one_of, positive_number, seed_number, whole_number
 from clip_geometry.rows.matrix import Rows, as_codes, as_two_sets, as_values, blocks
 
-REACH = 33  # binary orders: 1e10
+REACH = 33  # binary exponent: 2³³ is about 1e10
 BLOCK = 8192  # rows whose logits are in memory at a time
-SAMPLE = 8192  # evenly spaced rows for the center and the preconditioner, which need not be exact
-FLOOR = 1e-12  # of the variance along a direction, relative to the largest: rounding is not amplified further
-DECREASE = 1e-6  # stops when a step lowers log(loss) by less
-ROUGH = 1e-4  # the same on the way to a weak penalty
-STRONG = 1e-2  # penalties from this on, relative to the mean curvature, are solved at once
-WEAKER = 1e4  # weaker ones in steps of at most this factor
-WEAKEST = 1e-30  # weaker ones, relative to the mean curvature, have losses that float32 does not resolve
+SAMPLE = 8192  # evenly spaced rows for center and preconditioner, which do not have to be exact
+FLOOR = 1e-12  # least variance along a direction, relative to the largest, to limit the amplification of rounding
+DECREASE = 1e-6  # stop when a step lowers log(loss) by less than this
+ROUGH = 1e-4  # the same for the intermediate penalties on the way to a weak one
+STRONG = 1e-2  # from here, relative to the mean curvature, a penalty is solved directly
+WEAKER = 1e4  # weaker penalties are reached in steps of at most this factor
+WEAKEST = 1e-30  # below this, relative to the mean curvature, float32 does not resolve the loss
 
 
 def into_range(x: Float[Tensor, "n d"]) -> float:
-    """Return the power of two that brings the largest entry of rows down to 1e10, 1 for smaller ones.
+    """Return the power of two that scales the largest entry of the rows down to 1e10; 1 if it is smaller.
 
-    scikit-learn's solvers form products of four entries, which would leave float64; some solvers then never return.
+    scikit-learn's solvers form products of four entries, which would overflow float64; some solvers then never return.
     """
     return 2.0 ** min(0, REACH - math.frexp(float(x.abs().amax()))[1])
 
 
 class Logistic(NamedTuple):
-    """The fit: logits are x @ weights + bias; of two classes the first has logit 0, as in scikit-learn."""
+    """A fitted model with logits x @ weights + bias; of two classes, the first has logit 0, as in scikit-learn."""
 
     weights: Float[Tensor, "d k"]
     bias: Float[Tensor, " k"]
@@ -52,7 +53,7 @@ class Logistic(NamedTuple):
 
 
 def objective(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], fit: Logistic, C: float) -> float:
-    """Return mean cross-entropy + ‖weights‖²/(2 C n), what both solvers minimize, in float64."""
+    """Return mean cross-entropy + ‖weights‖²/(2 C n), which both solvers minimize, in float64."""
     total = 0.0
     for block, own in zip(blocks(x, BLOCK), codes.split(BLOCK), strict=True):
         losses, _ = _cross_entropy(block @ fit.weights.double() + fit.bias.double(), own)
@@ -63,7 +64,10 @@ def objective(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], fit: Logistic, 
 def _cross_entropy(
     logits: Float[Tensor, "n k"], own: Int[Tensor, " n"]
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n k"]]:
-    """Return it for each row, and its gradient; log(1 + Σ_{j≠own} exp(l_j − l_own)) keeps its digits near 0."""
+    """Return the cross-entropy of each row, and its gradient with respect to the logits.
+
+    log(1 + Σ_{j≠own} exp(l_j − l_own)) keeps its precision near 0.
+    """
     own = own[:, None]
     leads = (logits - logits.gather(1, own)).scatter_(1, own, -torch.inf)
     most = leads.amax(1, keepdim=True).clamp(min=0)
@@ -76,14 +80,14 @@ def _cross_entropy(
 
 @torch.no_grad()
 def fit_logistic(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C: float, max_iter: int) -> Logistic:
-    """Minimize `objective` on the device of x; products of float32 rows are float32, all sums float64.
+    """Minimize `objective` on the device of x; products of float32 rows are float32, and all sums are float64.
 
-    Minimizes log(loss) until it decreases by less than DECREASE: about 1e-5 above the minimum, in relative terms if
-    that is near 0 (separable classes, a weak penalty). scikit-learn's tolerance bounds the gradient, whose size says
-    little about either. The variables are weights in the metric of the Hessian, so that few steps are needed and rows
-    of any scale and offset converge; a weak penalty is reached over stronger ones, each of which starts the next.
-    Warns like scikit-learn if max_iter is reached. Deterministic. Raises InputError if the penalty is too weak for the
-    minimum to be determined.
+    It minimizes log(loss) until it decreases by less than DECREASE. The result is about 1e-5 above the minimum, in
+    relative terms if the minimum is near 0 (separable classes, a weak penalty). scikit-learn's tolerance bounds the
+    gradient, whose size says little about either. The variables are weights in the metric of the Hessian, so few steps
+    are needed, and rows of any scale and offset converge. A weak penalty is reached through stronger ones, each of
+    which provides the starting point of the next. Like scikit-learn, it warns if max_iter is reached. Deterministic.
+    Raises InputError if the penalty is too weak to determine the minimum.
     """
     from scipy.optimize import minimize
 
@@ -121,8 +125,11 @@ def fit_logistic(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C
 
 
 class _Problem:
-    """The objective about a point near the rows, which the bias absorbs, along their principal axes scaled to equal
-    curvature: even float32 products then keep the digits of the directions in which the rows vary least."""
+    """The objective in variables in which float32 products keep the precision of the directions of least variance.
+
+    Rows are taken relative to a point near them, which the bias absorbs, along their principal axes, scaled to equal
+    curvature.
+    """
 
     def __init__(self, x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int):
         self.codes = codes
@@ -130,12 +137,12 @@ class _Problem:
         self.kind = torch.float32 if single else torch.float64
         sample = x[:: max(1, len(x) // SAMPLE)].double()
         self.centre = sample.mean(0)
-        sample = sample - self.centre  # a copy: of float64 rows the sample is a view
+        sample = sample - self.centre  # a copy, because the sample of float64 rows is a view
         self.binary = k == 2
         self.columns = 1 if self.binary else k
-        curvature = (1 - 1 / k) / k  # of the cross-entropy at equal logits
+        curvature = (1 - 1 / k) / k  # second derivative of the cross-entropy at equal logits
         variances, axes = torch.linalg.eigh(sample.T @ sample / len(sample))
-        least = max(FLOOR * float(variances[-1]), SMALLEST**2)  # where all rows are equal
+        least = max(FLOOR * float(variances[-1]), SMALLEST**2)  # for rows that are all equal
         self.spread = math.sqrt(max(float(variances.sum()), 0))
         self.curvatures = curvature * variances.clamp(min=least)
         self.mean_curvature = curvature * self.spread**2 / len(variances)
@@ -147,10 +154,10 @@ class _Problem:
         self.penalty = torch.zeros_like(self.curvatures)
 
     def prepared(self, flat: np.ndarray, strength: float, ridge: float) -> np.ndarray:
-        """Takes this penalty on; the variables of the same weights.
+        """Set a new penalty, and return the variables that represent the same weights.
 
-        ridge: strength/loss, as the Hessian of log(loss) is about curvature + strength/loss; that of the penalty
-        before serves, because the ratio changes little where the penalty alone keeps the weights finite.
+        ridge: strength/loss, since the Hessian of log(loss) is about curvature + strength/loss. The ratio for the
+        previous penalty can be used, because it changes little where only the penalty keeps the weights finite.
         """
         previous = self.scales
         self.expected = strength / ridge
@@ -165,7 +172,10 @@ class _Problem:
         return self.scales[:, None] * variables[:-1], self.bias_root * variables[-1]
 
     def value_and_gradient(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return log(loss/expected) and its gradient; it is near 0: SciPy's tolerance is relative to values above 1."""
+        """Return log(loss/expected) and its gradient.
+
+        The value stays near 0, because SciPy's tolerance is relative for values above 1.
+        """
         weights, bias = self._unpacked(flat)
         loss, weight_gradient, bias_gradient = bias.new_zeros(()), torch.zeros_like(weights), torch.zeros_like(bias)
         w, b = weights.to(self.kind), bias.to(self.kind)
@@ -190,9 +200,9 @@ class _Problem:
         return Logistic(weights, bias - self.centre @ weights, iterations)
 
 
-GRID = tuple(10.0**power for power in range(-2, 5))  # rows of unit length need more than 1, of length 10 less
-STRONGEST = 1e300  # C without any penalty that is still a float
-HELD_OUT = 0.2  # of each class, to choose C on
+GRID = tuple(10.0**power for power in range(-2, 5))  # unit rows need more than 1, rows of length 10 less
+STRONGEST = 1e300  # a C so large that there is no penalty, but still a float
+HELD_OUT = 0.2  # share of each class that is held out to choose C
 
 
 @in_kind
@@ -209,30 +219,32 @@ def linear_probe(
 ) -> dict[str, float]:
     """Measure the test accuracy of multinomial logistic regression.
 
-    It minimizes the loss: mean cross-entropy + ‖W‖²/(2 C n) on the n training rows as given, without a penalty on the
-    intercept. Deterministic. Source: Radford et al. 2021; Tyshchuk et al. 2023.
+    The classifier minimizes mean cross-entropy + ‖W‖²/(2 C n) over the n training rows as given, without a penalty on
+    the intercept. Deterministic. Source: Radford et al. 2021; Tyshchuk et al. 2023.
 
     Args:
         train_x: (n, d) rows.
-        train_y: (n,) labels of anything comparable.
+        train_y: (n,) labels of any comparable type.
         test_x: (m, d) rows.
-        test_y: (m,) labels, all of which occur in train_y.
-        C: The inverse penalty, or "validation": of 0.01, 0.1, …, 10⁴ the one with the best accuracy on a fifth of each
-            class held out at random (the smallest of equals), which is fitted on all training rows.
-        solver: "sklearn" is LogisticRegression(C=C, max_iter=max_iter), L-BFGS with its default tolerance, as
+        test_y: (m,) labels, all of which must occur in train_y.
+        C: The inverse penalty, above 0, or "validation". The latter holds out a random fifth of each class, chooses
+            from 0.01, 0.1, …, 10⁴ the C with the best accuracy on these rows (the smallest among equals), and fits it
+            on all training rows.
+        solver: "sklearn" is LogisticRegression(C=C, max_iter=max_iter): L-BFGS with its default tolerance, as
             published. "torch" is about 3x faster (benchmarks/linear_probe.py) and runs on the device of the rows. It
-            gets within 1e-5 of the minimum, in relative terms if that is near 0. scikit-learn's tolerance bounds the
-            gradient, which leaves up to 5e-3 (50,000 unit rows of 100 classes), and a multiple of the minimum for a C
-            so large that the penalty hardly counts.
-        max_iter: Most iterations; if they do not suffice, a ConvergenceWarning says so.
-        seed: Of the held-out rows.
+            gets within 1e-5 of the minimum, in relative terms if the minimum is near 0. scikit-learn's tolerance bounds
+            the gradient. This leaves up to 5e-3 (50,000 unit rows of 100 classes), and a multiple of the minimum if C
+            is so large that the penalty hardly counts.
+        max_iter: Largest number of iterations; a ConvergenceWarning says if they do not suffice.
+        seed: Seed of the choice of held-out rows.
 
     Returns:
-        top_1, top_5 (for more than 5 classes) and mean_per_class accuracy on the test rows; loss, iterations and C.
+        top_1, top_5 (for more than 5 classes) and mean_per_class accuracy on the test rows, in [0, 1]; loss, iterations
+        and C.
 
     Raises:
-        InputError: For unknown labels and solvers, C that is not positive, too few rows to hold any out, C too large
-            for the length of the rows ("torch"), and a fit that is not finite.
+        InputError: A label or the solver is unknown, C is not positive, there are too few rows to hold any out, C is
+            too large for the length of the rows ("torch"), or the fit is not finite.
 
     Example:
         >>> import numpy as np
@@ -278,12 +290,12 @@ def _logits(x: Float[Tensor, "n d"], fit: Logistic) -> Float[Tensor, "n k"]:
 def fit_sklearn(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C: float, max_iter: int) -> Logistic:
     from sklearn.linear_model import LogisticRegression
 
-    scale = into_range(x)  # rows s x with the penalty C/s² are the same problem, with 1/s of the weights
+    scale = into_range(x)  # rows s x with C/s² are the same problem with weights divided by s
     strength = min(C / scale**2, STRONGEST)
     model = LogisticRegression(C=strength, max_iter=max_iter).fit((x * scale).cpu().numpy(), codes.cpu().numpy())
     weights, bias = (torch.from_numpy(part).to(x.device) for part in (model.coef_.T.copy(), model.intercept_))
     weights = weights if scale == 1 else weights.double() * scale
-    if k == 2:  # one logit, against 0
+    if k == 2:  # one logit; that of the other class is 0
         weights, bias = (torch.nn.functional.pad(part, (1, 0)) for part in (weights, bias))
     return Logistic(weights, bias, int(model.n_iter_[0]))
 
@@ -305,7 +317,7 @@ def _best(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, solver: str
 
 
 def held_out_rows(codes: Int[Tensor, " n"], k: int, seed: int) -> Bool[Tensor, " n"]:
-    """Return which rows are held out: a fifth of each class, rounded down, at random."""
+    """Return the mask of held-out rows: a random fifth of each class, rounded down."""
     ranks = random_ranks(codes.cpu(), torch.Generator().manual_seed(seed)).to(codes.device)
     return ranks < (HELD_OUT * torch.bincount(codes, minlength=k)).floor()[codes]
 
@@ -317,32 +329,32 @@ add_evaluator(Measure("linear_probe", linear_probe))
 def modality_separability(
     image: Rows, text: Rows, *, folds: int = 5, draws: int = 3, seed: int = 0
 ) -> dict[str, float]:
-    """Measure the accuracy with which logistic regression and a linear SVM separate the modalities.
+    """Measure how accurately logistic regression and a linear SVM separate the modalities.
 
-    Both are scikit-learn's with default settings (L-BFGS with max_iter 1000), on the rows as given. Read .train beside
-    .null_train: with few rows per dimension, shuffled labels are fitted far above chance too, while .null stays near
-    the share of the larger set. Rows count as independent: captions of one image may fall into different folds, which
-    raises .cross_validated above what new items would give; pass one caption per image. Rows transformed by a map that
-    was fitted on all of them held nothing out: after centering each set by its own mean, held-out rows fall on the side
-    of the other set, and .cross_validated falls far below .null (0.19 beside 0.5). Rows whose largest entry exceeds
-    1e10 are scaled down to that, where the penalty no longer matters: the solvers would leave float64. A classifier
-    that has not converged warns (ConvergenceWarning), and its accuracy counts.
-    Source: Tyshchuk et al. 2023, on the training rows only.
+    Both classifiers are scikit-learn's with default settings (L-BFGS with max_iter 1000), on the rows as given. Compare
+    .train with .null_train: with few rows per dimension, even shuffled labels are fitted far above chance, while .null
+    stays near the share of the larger set. Rows count as independent. Captions of one image may fall into different
+    folds, which raises .cross_validated above its value for new items; pass one caption per image. If the rows were
+    transformed by a map that was fitted on all of them, no row is truly held out: after centering each set by its own
+    mean, held-out rows fall on the side of the other set, and .cross_validated drops far below .null (0.19 compared
+    with 0.5). Rows whose largest entry exceeds 1e10 are scaled down to it, because the solvers would leave the range of
+    float64; the penalty no longer matters at that scale. A classifier that does not converge issues a
+    ConvergenceWarning, and its accuracy counts. Source: Tyshchuk et al. 2023, on the training rows only.
 
     Args:
         image: (n, d) rows.
-        text: (m, d) rows, which need not pair with the images.
-        folds: Of the cross-validation, at most the rows of the smaller set.
-        draws: Of shuffled labels.
-        seed: Of folds and draws.
+        text: (m, d) rows, which do not have to pair with the images.
+        folds: Number of cross-validation folds, from 2 to the number of rows of the smaller set.
+        draws: Number of times that labels are shuffled, at least 1.
+        seed: Seed of the folds and draws.
 
     Returns:
-        For each of logistic_regression and linear_svc, in [0, 1], where 1 is fully separable: .train, on the rows it
-        was fitted on (as published); .cross_validated, the mean over stratified, shuffled folds; .null_train and .null,
-        the same two with shuffled modality labels, means of `draws`.
+        Accuracies in [0, 1] for each of logistic_regression and linear_svc, where 1 is fully separable: .train, on the
+        rows on which it was fitted (as published); .cross_validated, the mean over stratified, shuffled folds;
+        .null_train and .null, the same two with shuffled modality labels, averaged over `draws`.
 
     Raises:
-        InputError: For folds outside 2..min(n, m), draws < 1 and different dimensions.
+        InputError: folds is outside 2..min(n, m), draws < 1, or the dimensions differ.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Retrieval of the pair among the other modality, or in one index of both; exact, in blocks, for any n."""
+"""Exact retrieval of pairs, from the other modality or from one index of both, in blocks for any number of rows."""
 
 from collections.abc import Iterable
 from functools import cached_property, partial
@@ -21,7 +21,7 @@ from clip_geometry.rows.matrix import Rows, as_aligned, as_two_sets, as_unit_row
 PAIR = ("image", "text")
 Lists: TypeAlias = dict[tuple[str, str], tuple[Tensor, Tensor]]  # by modality of the queries and "own" or "other"
 EPS = torch.finfo(torch.float64).eps
-TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows themselves are rounded
+TIE = 4 * EPS  # cosines of unit rows that differ by less count as equal, since the rows themselves are rounded
 
 
 @in_kind
@@ -35,32 +35,32 @@ def retrieval(
     index: str = "cross",
     median_rank: bool = True,
 ) -> dict[str, float]:
-    """Measure how often a query finds its pair among the k rows of highest cosine, in both directions.
+    """Measure how often the pair of a query is among the k rows of highest cosine, in both directions.
 
-    A row may have several pairs, as an image has five captions. Then every row is a query, all rows are searched, and
-    a query is right if it finds any of its pairs, whose others are skipped: the convention of CLIP_benchmark. Ties
-    count against the query, whatever the order of the rows: a row as near as the pair precedes it, and one of the
-    query's own modality precedes one of the other; so copies of a caption cost the ranks below their number, and rows
-    that all coincide give 0. Cosines within 4 ε count as equal; those nearer than a product can distinguish are
-    computed from differences. Memory: copies of the rows and blocks.
+    A row may have several pairs, such as an image with five captions. Then every row is a query and all rows are
+    searched. A query is correct if it finds any of its pairs; its other pairs are skipped. This is the convention of
+    CLIP_benchmark. Ties count against the query, regardless of the order of the rows: a row as near as the pair
+    precedes it, and a row of the query's own modality precedes one of the other. Therefore copies of a caption miss the
+    ranks below their number, and rows that all coincide score 0. Cosines within 4 ε count as equal; cosines too close
+    for a product to distinguish are computed from differences. Memory: copies of the rows, and blocks.
 
     Args:
-        image: (n, d) rows, n ≥ 2; or `Search` alone.
-        text: (m, d) rows, aligned with the images unless there are `pairs`.
-        pairs: (2, p) rows of image and of text that belong together, each row in at least one pair; None pairs row i
-            with row i.
-        k: One or several ranks, 1 ≤ K < n and m.
+        image: (n, d) rows, n ≥ 2; or a `Search`, without further sets.
+        text: (m, d) rows, aligned with the images unless `pairs` is given.
+        pairs: (2, p) row numbers of images and of texts that belong together, each row in at least one pair; None pairs
+            row i with row i.
+        k: One or several ranks K, 1 ≤ K < n and m.
         index: "cross" searches the other modality; "mixed" searches one index of all rows, except the query itself.
-        median_rank: Whether to compute the median ranks. All others need the nearest rows of each query only.
+        median_rank: Whether to compute the median ranks. All other numbers need only the nearest rows of each query.
 
     Returns:
-        image_to_text.r_at_K for each K (the share of queries whose pair has rank ≤ K, higher is better; chance with one
-        pair is K/n, mixed K/(2n − 1)), image_to_text.median_rank (from 1), and text_to_image likewise. For
-        index="mixed" also image.same_modality_at_K and text.same_modality_at_K: the mean share of the query's own
-        modality in its top K, about (n − 1)/(2n − 1) without a modality gap.
+        image_to_text.r_at_K for each K, the share of queries whose pair has rank ≤ K (higher is better; chance with one
+        pair is K/n, or K/(2n − 1) for "mixed"); image_to_text.median_rank, starting at 1; and the same for
+        text_to_image. For index="mixed", also image.same_modality_at_K and text.same_modality_at_K, the mean share of
+        the query's own modality in its top K, about (n − 1)/(2n − 1) without a modality gap.
 
     Raises:
-        InputError: For zero rows, sets of unequal length without pairs, rows without a pair and K out of range.
+        InputError: A row is zero, the sets differ in length without `pairs`, a row has no pair, or K is out of range.
 
     Example:
         >>> import numpy as np
@@ -94,11 +94,11 @@ def retrieval(
 
 
 class Search(Statistic):
-    """The nearest rows of every query, in both directions: what all numbers of `retrieval` share.
+    """The nearest rows of every query in both directions, on which all numbers of `retrieval` are based.
 
     Attributes:
-        n: Rows of the smaller set.
-        ways: The searches of images for texts and of texts for images.
+        n: Number of rows of the smaller set.
+        ways: The searches from images to texts and from texts to images.
     """
 
     def __init__(self, image: Rows, text: Rows, pairs: Any = None):
@@ -107,14 +107,14 @@ class Search(Statistic):
         self._rows: Any = image, text
 
     def check_pairs(self) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
-        """The pairs, whose rows are numbers of both sets; InputError for others."""
+        """Return the row numbers of the pairs in both sets; raise InputError for invalid pairs."""
         image, text = self._rows
         if self._pairs is None:
             i = torch.arange(self.n, device=image.device)
             return i, i
         try:
             numbers = torch.tensor([members(each) for each in members(self._pairs) or ()], device=image.device)
-        except (TypeError, ValueError, RuntimeError):  # ragged, or no numbers
+        except (TypeError, ValueError, RuntimeError):  # ragged or not numeric
             numbers = image
         if numbers.dtype != torch.long or numbers.ndim != 2 or len(numbers) != 2:
             raise InputError("pairs are no two lists of equally many row numbers, those of images and those of texts")
@@ -136,46 +136,49 @@ class Way:
     """The search of one modality's rows for their pairs.
 
     Args:
-        of: The modality of the queries.
-        name: The direction.
-        queries: Their unit rows.
-        found: The unit rows that are searched, those of the other modality.
+        of: Modality of the queries.
+        name: Name of the direction.
+        queries: Unit rows of the queries.
+        found: Unit rows to search: those of the other modality.
         i, j: The pairs: query i_k belongs to row j_k.
-        lists: Filled with the nearest rows of both directions, which come from the same products.
+        lists: A dictionary to be filled with the nearest rows of both directions, which come from the same products.
     """
 
     def __init__(self, of: str, name: str, queries: Tensor, found: Tensor, i: Tensor, j: Tensor, lists: Lists):
         self.of, self.name, self.queries, self.found, self.i, self.j = of, name, queries, found, i, j
         self._lists = lists
-        self._rounding = (6 * queries.shape[1] + 64) * EPS  # of leads: of lengths, sums of squares and of products
+        self._rounding = (6 * queries.shape[1] + 64) * EPS  # of leads: from lengths, squares, products
 
     @cached_property
     def pair(self) -> Float[Tensor, "n d"]:
-        """The nearest of each query's pairs."""
+        """For each query, the nearest of its pairs."""
         if torch.equal(self.i, self.j) and len(self.i) == len(self.queries) == len(self.found):
             return self.found  # not copied
         return self.found[_nearest_pair(self.queries, self.found, self.i, self.j)]
 
     @cached_property
     def most_pairs(self) -> int:
-        """Of one query."""
+        """The largest number of pairs of one query."""
         return int(torch.bincount(self.i).max())
 
     def near(self, where: str, most: int) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-        """Distances and numbers of the nearest rows, nearest first, of the "own" modality or of the "other"."""
+        """Return distances and numbers of the nearest rows, nearest first, of the "own" or the "other" modality."""
         most = min(most, len(self.queries) - 1 if where == "own" else len(self.found))
         key = self.of, where
         if key not in self._lists or self._lists[key][1].shape[1] < most:
             if where == "own":
                 self._lists[key] = nearest(self.queries, most)
-            else:  # the other direction is asked for next
+            else:  # the other direction will be requested next
                 (back,) = {*PAIR} - {self.of}
                 self._lists[key], self._lists[back, where] = nearest_both_ways(self.queries, self.found, most)
         distances, numbers = self._lists[key]
         return distances[:, :most], numbers[:, :most]
 
     def ahead(self, index: str, most: int) -> Int[Tensor, " n"]:
-        """How many rows that are no pairs are as near as the pair of each query, up to `most` and more."""
+        """Count for each query the rows, other than its pairs, that are as near as its pair.
+
+        Counts below `most` are exact; the others are at least `most`.
+        """
         near = self.near("other", most + self.most_pairs)
         counts = (self._are_ahead(self.found, *near) & ~self.are_pairs(near[1])).sum(1)
         if index == "mixed":
@@ -184,23 +187,25 @@ class Way:
 
     @cached_property
     def _pair_squares(self) -> Float[Tensor, " n"]:
-        """Squared distance of each query to its pair."""
+        """Squared distance from each query to its pair."""
         every = torch.arange(len(self.queries), device=self.queries.device)
         return squared_distances_of_pairs(self.queries, self.pair, every, every)
 
     def _are_ahead(
         self, rows: Float[Tensor, "m d"], distances: Float[Tensor, "n k"], near: Int[Tensor, "n k"]
     ) -> Bool[Tensor, "n k"]:
-        """Which of the nearest rows are as near as the pair: by the distances, and by differences where rounding could
-        decide otherwise."""
-        leads = (self._pair_squares[:, None] - distances.square()) / 2  # ⟨q, row − pair⟩, since rows are of length 1
+        """Return which of the nearest rows are as near as the pair.
+
+        Distances decide, or differences where rounding could change the result.
+        """
+        leads = (self._pair_squares[:, None] - distances.square()) / 2  # ⟨q, row − pair⟩, since rows have unit length
         ahead = leads >= -TIE
         query, place = ((leads + TIE).abs() <= self._rounding).nonzero(as_tuple=True)
         ahead[query, place] = _leads_of_pairs(self.queries, self.pair, rows, query, near[query, place]) >= -TIE
         return ahead
 
     def are_pairs(self, near: Int[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
-        """Which of these rows of the other modality are pairs of their queries."""
+        """Return which of these rows of the other modality are pairs of their queries."""
         n, query = len(self.found), torch.arange(len(near), device=near.device)[:, None]
         return torch.isin(query * n + near, self.i * n + self.j)
 
@@ -214,9 +219,9 @@ class Way:
         return self._all_ahead(None)
 
     def _all_ahead(self, rows: Float[Tensor, "m d"] | None) -> Int[Tensor, " n"]:
-        """How many of all rows (None: of the other queries) are as near as the pair of each query."""
+        """Count for each query all rows (None: the other queries) that are as near as its pair."""
         searched = self.queries if rows is None else rows
-        # squared distances of rows of length 1 are twice the leads less, and so are their roundings
+        # for unit rows, squared distances decrease by twice the leads; rounding errors double, too
         return count_nearer(
             self.queries,
             rows,
@@ -226,14 +231,14 @@ class Way:
         )
 
     def all_ahead(self, index: str) -> Int[Tensor, " n"]:
-        """How many rows that are no pairs are as near as the pair of each query."""
+        """Count for each query the rows, other than its pairs, that are as near as its pair."""
         return self._all_others_ahead + (self._all_own_ahead if index == "mixed" else 0)
 
     def nearest_rows(self, most: int) -> Int[Tensor, "n k"]:
-        """The nearest rows of either modality, nearest first, numbered with the own modality first.
+        """Return the numbers of the nearest rows of either modality, nearest first.
 
-        There are at least `most` where there are so many. Distances of unit rows order like their cosines, and the own
-        modality comes first among equal ones.
+        The query's own modality is numbered first. Returns `most` rows if that many exist. Distances of unit rows have
+        the order of their cosines, and rows of the query's own modality come first among equal distances.
         """
         near = self.near("own", most), self.near("other", most)
         order = torch.cat([distances for distances, _ in near], dim=1).argsort(dim=1, stable=True)
@@ -241,7 +246,7 @@ class Way:
         return rows.gather(1, order)[:, :most]
 
     def same_modality(self, most: int) -> Float[Tensor, "n k"]:
-        """1 where one of the nearest rows of either modality is of the query's own."""
+        """Return 1 for each of the nearest rows of either modality that is of the query's own modality, otherwise 0."""
         return (self.nearest_rows(most) < len(self.queries)).double()
 
 
@@ -257,7 +262,8 @@ def _shares(
 ) -> dict[str, Share]:
     """Return the numbers of `retrieval` that are means, with the effect of each item on the queries of all others.
 
-    items: of the rows; rows without pairs are one item each. Leaving an item out removes all of its rows.
+    items: item of each row of both sets; rows without pairs are one item each. Removing an item removes all of its
+    rows.
     """
     search = Search(image, text, pairs)
     (i, j), ways = search.check_pairs(), search.ways
@@ -267,10 +273,10 @@ def _shares(
     for way in ways:
         of_own, of_other = (one, two) if way.of == "image" else (two, one)
         numbers = torch.cat([of_own, of_other]) if index == "mixed" else of_other
-        most_rows = int(torch.bincount(numbers[numbers >= 0], minlength=1).max())  # of one item
+        most_rows = int(torch.bincount(numbers[numbers >= 0], minlength=1).max())  # largest number of rows of an item
         most = max(tops) + min(most_rows, MOST_ROWS) + way.most_pairs
         near = way.nearest_rows(most) if index == "mixed" else way.near("other", most)[1]
-        # an item has no effect on its own queries, which go with it; class prompts (−1) never go
+        # an item has no effect on its own queries, which are removed with it; class prompts (−1) are never removed
         near_items = torch.where(numbers[near] == of_own[:, None], -1, numbers[near])
         first_other = len(way.queries) if index == "mixed" else 0
         if index == "mixed":
@@ -289,9 +295,9 @@ def _shares(
 
 
 def _effects_on_recall(ahead: Int[Tensor, " n"], items: Int[Tensor, "n k"], top: int, most_rows: int) -> Effects:
-    """Return which misses become hits without an item: those where no `top` rows of others are ahead of the pair.
+    """Return which misses become hits if an item is removed: those with fewer than `top` rows of other items ahead.
 
-    items: of the nearest rows, the first of which are those ahead of the pair.
+    items: items of the nearest rows, of which the first are those ahead of the pair.
     """
     near_misses = ((ahead >= top) & (ahead < top + most_rows) & (ahead <= items.shape[1])).nonzero()[:, 0]
     ahead, items = ahead[near_misses], items[near_misses]
@@ -303,7 +309,7 @@ def _effects_on_recall(ahead: Int[Tensor, " n"], items: Int[Tensor, "n k"], top:
 
 
 def _effects_on_share(same: Bool[Tensor, "n k"], items: Int[Tensor, "n k"], top: int) -> Effects:
-    """Return how the share of the own modality in the top rows changes without an item, whose places the next take."""
+    """Return how the share of the own modality in the top rows changes when an item is removed and others move up."""
     before = same[:, :top].double().mean(1)
     found = _first(items)[:, :top] & (items[:, :top] >= 0)
     query, place = found.nonzero(as_tuple=True)
@@ -314,7 +320,7 @@ def _effects_on_share(same: Bool[Tensor, "n k"], items: Int[Tensor, "n k"], top:
 
 
 def _first(items: Int[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
-    """Return where an item stands for the first time in its line."""
+    """Return where an item occurs for the first time in its row."""
     earlier = torch.ones(items.shape[1], items.shape[1], dtype=torch.bool, device=items.device).tril(-1)
     return ~((items[:, :, None] == items[:, None, :]) & earlier).any(2)
 
@@ -322,7 +328,7 @@ def _first(items: Int[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
 def _nearest_pair(
     query: Float[Tensor, "n d"], rows: Float[Tensor, "m d"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
 ) -> Int[Tensor, " n"]:
-    """Return for each query the row of highest cosine among its pairs."""
+    """Return for each query the number of its pair with the highest cosine."""
     some = torch.empty(len(query), dtype=torch.long, device=query.device).index_put_((i,), j)
     if len(i) == len(query):
         return some
@@ -348,21 +354,23 @@ def _leads_of_pairs(
 
 
 RANKS = (1, 5, 10)
-MOST_ROWS = 20  # of one item whose effect is computed exactly
-ASKED = 100  # queries that a remark looks at
-MANY = 0.1  # share of queries with ties from which on they are remarked on
+MOST_ROWS = 20  # largest number of rows of an item for which its effect is exact
+ASKED = 100  # number of queries that a remark examines
+MANY = 0.1  # share of queries with ties above which a remark mentions them
 
 
 def _queries(image: Rows, text: Rows, pairs: Any = None) -> str | None:
-    """The remark of every number."""
+    """Return the remark that applies to every number."""
     several = f"{len(image)} images and {len(text)} texts are queries, each right where it finds any of its pairs"
     return None if pairs is None else several
 
 
 @torch.no_grad()
 def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> str | None:
-    """The remark of ranks: also how many queries have other rows exactly as near as their pair, of ASKED queries, since
-    each takes O(nd)."""
+    """Return the remark for ranks, which also says how many queries have other rows exactly as near as their pair.
+
+    Only `ASKED` queries are examined, since each takes O(nd).
+    """
     search = next(each for each in Search(image, text, pairs).ways if each.name == way)
     own, other = search.queries, search.found
     asked = torch.linspace(0, len(own) - 1, min(len(own), ASKED), device=own.device).long()
@@ -372,7 +380,7 @@ def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> s
     reach = TIE + (2 * own.shape[1] + 16) * EPS * (wanted.norm(dim=1) + centered.norm(dim=1).amax())
     as_near = leads.abs() <= reach[:, None]
     known = torch.isin(search.i, asked)
-    as_near[torch.searchsorted(asked, search.i[known]), search.j[known]] = False  # a pair itself is no tie
+    as_near[torch.searchsorted(asked, search.i[known]), search.j[known]] = False  # a pair itself is not a tie
     tied, remarks = int(as_near.any(1).sum()), [_queries(image, text, pairs)]
     if tied > MANY * len(asked):
         remarks.append(

@@ -1,4 +1,4 @@
-"""Zero-shot classification by the class text nearest to the image, and ensembles of prompts."""
+"""Zero-shot classification by the class text nearest to an image, and ensembles of prompts."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,23 +21,24 @@ BLOCK = 1024  # images whose logits are in memory at a time
 def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: str = "cosine") -> dict[str, float]:
     """Measure the accuracy of choosing the class with the highest logit.
 
-    Of equal logits the lowest class index wins, for top_5 too; equal rows of class_text have exactly equal logits.
-    Source: Radford et al. 2021; the three logits: Tyshchuk et al. 2023.
+    Among equal logits, the lowest class index wins, for top_5 too; equal rows of class_text have exactly equal logits.
+    Source: Radford et al. 2021; for the three logits, Tyshchuk et al. 2023.
 
     Args:
         image: (n, d) rows.
-        labels: (n,) whole numbers 0..K−1, the right row of class_text.
-        class_text: (K, d), one row per class, K ≥ 2. Several prompts per class become one row by `ensemble`;
-            `clip-geometry measure` and configs do so before the pipeline, which then sees unit-length means of prompts.
-        logits: "cosine"; or "dot" and "neg_distance" (−‖x − t‖), which take the rows as given without making them unit
-            length, so that they differ after a transform and agree on unit rows.
+        labels: (n,) whole numbers 0..K−1: the row of class_text that is correct.
+        class_text: (K, d), one row per class, K ≥ 2. `ensemble` combines several prompts per class into one row;
+            `clip-geometry measure` and configs do this before the pipeline, which is then applied to unit-length means
+            of prompts.
+        logits: "cosine", "dot" or "neg_distance" (−‖x − t‖). The last two use the rows as given, without scaling them
+            to unit length: the three agree on unit rows and differ after a transform.
 
     Returns:
-        top_1, top_5 (for more than 5 classes), and mean_per_class, the mean accuracy of the classes that occur; all in
-        [0, 1], chance is 1/K.
+        top_1, top_5 (for more than 5 classes) and mean_per_class, the mean accuracy over the classes that occur; all in
+        [0, 1], where chance is 1/K.
 
     Raises:
-        InputError: For other labels, for different dimensions and, with "cosine", for zero rows.
+        InputError: The labels are invalid, the dimensions differ or, with "cosine", a row is zero.
 
     Example:
         >>> import numpy as np
@@ -54,7 +55,7 @@ def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: str = "cosi
 def _shares(
     image: Rows, labels: Any, class_text: Rows, *, items: tuple[Int[Tensor, " n"]], logits: str = "cosine"
 ) -> dict[str, Share]:
-    """Return the numbers that are means over images; the class texts are no sample."""
+    """Return the numbers that are means over images; the class texts are not a sample."""
     ranks, _, k = zero_shot_ranks(image, labels, class_text, logits=logits)
     tops = (1, 5) if k > 5 else (1,)
     return {f"top_{top}": Share((ranks < top).double(), items[0].to(ranks.device)) for top in tops}
@@ -64,7 +65,7 @@ def _shares(
 def zero_shot_ranks(
     image: Rows, labels: Any, class_text: Rows, *, logits: str = "cosine"
 ) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], int]:
-    """Return how many classes precede the right one for each image, the labels, and K."""
+    """Return how many classes precede the correct one for each image, the labels, and K."""
     logits = one_of(logits, "logits", ("cosine", "dot", "neg_distance"))
     image, text = as_rows(image, name="image", least=1), as_rows(class_text, name="class_text")
     if image.shape[1] != text.shape[1]:
@@ -77,8 +78,8 @@ def zero_shot_ranks(
     indices = torch.arange(len(text), device=text.device)
     first = torch.full_like(indices, len(text)).scatter_reduce(0, groups, indices, "amin")[groups]  # copy of each row
     text = unit_rows(text, name="class_text") if logits == "cosine" else text.double()
-    # logits minus what is the same for all classes of an image: about the mean of the classes, near classes keep their
-    # digits. −‖x − t‖² grows like ⟨x − t̄, c⟩ − ‖c‖²/2 with c = t − t̄, and ranks like −‖x − t‖
+    # subtract from the logits what all classes of an image share: near classes keep their precision relative to the
+    # mean of the classes. −‖x − t‖² grows like ⟨x − t̄, c⟩ − ‖c‖²/2 with c = t − t̄, and ranks like −‖x − t‖
     mean = mean_row(text)
     centered = text - mean
     bias = centered.square().sum(1) / 2 if logits == "neg_distance" else 0
@@ -86,26 +87,26 @@ def zero_shot_ranks(
     rows = unit_blocks(image, name="image", size=BLOCK) if logits == "cosine" else blocks(image, BLOCK)
     ranks = []
     for block, own in zip(rows, codes.split(BLOCK), strict=True):
-        scores = ((block - origin) @ centered.T - bias)[:, first]  # equal rows: equal to the last digit
+        scores = ((block - origin) @ centered.T - bias)[:, first]  # equal rows get bitwise equal scores
         ranks.append(label_ranks(scores, own))
     return torch.cat(ranks), codes, len(text)
 
 
 @arrays_in_kind
 def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
-    """Average several prompts per class: unit length each, their mean, unit length again (CLIP's notebook).
+    """Average several prompts per class: scale each to unit length, take their mean, and scale it to unit length again.
 
     Source: Prompt_Engineering_for_ImageNet.ipynb of github.com/openai/CLIP.
 
     Args:
         rows: (n, d) text embeddings.
-        classes: (n,) whole numbers 0..K−1, each at least once.
+        classes: (n,) whole numbers 0..K−1, each of which occurs at least once.
 
     Returns:
-        (K, d) unit rows.
+        (K, d) unit rows, one per class.
 
     Raises:
-        InputError: For other classes, for zero rows, and if the prompts of a class cancel.
+        InputError: The classes are invalid, a row is zero, or the prompts of a class cancel out.
 
     Example:
         >>> import numpy as np

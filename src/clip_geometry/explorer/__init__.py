@@ -1,4 +1,4 @@
-"""Embeddings as an HTML file to look into: points, repairs on a slider, neighbors before and after."""
+"""An HTML page to explore embeddings: points, repairs on a slider, and neighbors before and after each repair."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ from clip_geometry.rows.arguments import flag, seed_number, whole_number
 
 __all__ = ["Exploration", "explore"]
 
-LIMIT = 100_000  # points, at most
-WORK = 5 * 10**8  # products of a query and a point for each map, at most: 22,000 points are all queries
-LIST_BYTES = 16_000_000  # of all neighbors on the page, 6 for each of the 20 of a query
+LIMIT = 100_000  # largest number of points
+WORK = 5 * 10**8  # largest number of products of a query and a point per map; up to 22,000 points can all be queries
+LIST_BYTES = 16_000_000  # bytes for all neighbors on the page: 6 for each of a query's 20
 
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """What the explorer shows.
+    """The contents of the explorer.
 
     Attributes:
-        points: The rows that are shown, at unit length, and what is known of them.
+        points: The displayed rows, at unit length, and what is known about them.
         queries: (q,) numbers of the points whose neighbors were computed.
-        states: The stops of the slider: no repair first, then a repair each, with plane, neighbors and numbers.
+        states: The stops of the slider: first no repair, then one repair each, with plane, neighbors and numbers.
         failed: Repair → why it was left out.
         illustrations: Captions and thumbnails.
-        title: Of the page.
+        title: Title of the page.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -55,13 +55,16 @@ class Exploration:
 
     @property
     def notes(self) -> list[str]:
-        """What the reader of the page has to know, in sentences: samples, fits, what was left out."""
+        """Sentences that the reader of the page needs to know about samples, fits and omissions."""
         scored = [state.name for state in self.states if state.name not in (state.drawn_as, NONE)]
         text = words.render(Path(__file__).with_name("notes.j2"), found=self, scored=scored, most_fit=MOST_FIT)
         return [*filter(None, text.splitlines()), *self.illustrations.notes]
 
     def to_html(self, command: str = "") -> str:
-        """Return the page; `command` is what it says it was made by.
+        """Return the page as HTML.
+
+        Args:
+            command: The command that made the page, to be shown on it.
 
         Raises:
             InputError: plotly is not installed.
@@ -69,7 +72,10 @@ class Exploration:
         return render(self, command)
 
     def save(self, path: str | Path) -> Path:
-        """Write the page to a new .html file, whole or not at all, and return its path.
+        """Write the page to a new .html file, completely or not at all, and return its path.
+
+        Args:
+            path: The file, which must not exist yet.
 
         Raises:
             InputError: The file exists or cannot be written, or plotly is not installed.
@@ -95,27 +101,27 @@ def explore(
     seed: int = 0,
     progress: Progress = quiet,
 ) -> Exploration:
-    """Prepare an HTML file that shows embeddings as points, with repairs on a slider and the neighbors of each point.
+    """Prepare an HTML page that shows embeddings as points, with repairs on a slider and the neighbors of each point.
 
-    Rows are made unit length. The repairs are fitted on half of the items, at most 2,000; numbers are those of the
-    other items as queries.
+    Rows are scaled to unit length. The repairs are fitted on half of the items, at most 2,000; the numbers are measured
+    with the other items as queries.
 
     Args:
-        image: The first set, or all sets; sets, `labels` and `ids` are those of `measure`.
+        image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
         text: The second set.
         more: Further sets.
         labels: One label per row.
         ids: The item of each row.
-        repairs: Names of repairs, or steps of a pipeline such as "whiten(32)[pooled]"; by default the maps and the
-            posterior, of more than 20,000 points fewer of them. Repairs that rank whole lists cannot be shown.
-        pipeline: Steps before everything, such as "center[each]".
-        limit: Number of points, at most 100,000; of more rows, a random sample is shown.
-        data: The data set of the rows, its name or path, such as a folder of images, for captions and thumbnails;
-            stores name their own. Items are matched by id, or in order where rows have no ids.
+        repairs: Names of repairs, or pipeline steps such as "whiten(32)[pooled]". The default is the maps and the
+            posterior, with fewer of them for more than 20,000 points. Repairs that rank whole lists cannot be shown.
+        pipeline: Steps to apply first, such as "center[each]".
+        limit: Largest number of points, from 10 to 100,000; if there are more rows, a random sample is shown.
+        data: The data set of the rows, as a name or path, such as a folder of images, for captions and thumbnails;
+            stores name their own data set. Items are matched by id, or by position if rows have no ids.
         captions: A file with one caption for each text.
-        umap: Whether UMAP is drawn beside the principal components, of at most 4,000 points.
-        title: Of the page; by default the model and the data set, where they are known, or the name of the folder.
-        seed: Of samples, of the half that repairs are fitted on and of UMAP.
+        umap: Whether to draw UMAP next to the principal components, for at most 4,000 points.
+        title: Title of the page; default: the model and the data set if known, otherwise the name of the folder.
+        seed: Seed of the samples, of the half on which repairs are fitted, and of UMAP.
         progress: Called as in `cg.embed`.
 
     Returns:
@@ -140,7 +146,7 @@ def explore(
     instance(captions, str | Path | None, "captions", "a path")
     for name in instance(repairs, list | tuple | None, "repairs", "a list of names") or ():
         instance(name, str, "a name in repairs", "text")
-    plotly_script()  # before an hour of work
+    plotly_script()  # fails before an hour of work if plotly is missing
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     points = choose_points(sets, pipeline=pipeline, limit=limit, seed=seed)
     stops = 6 if repairs is None else len(repairs) + 1

@@ -1,4 +1,4 @@
-"""The page: one HTML file with plotly.js, the points as packed numbers, and a script that unpacks what is looked at."""
+"""The HTML page: plotly.js, the points as packed numbers, and a script that unpacks only what is displayed."""
 
 import base64
 import gzip
@@ -24,11 +24,11 @@ from clip_geometry.search.mixed_index import label_names
 if TYPE_CHECKING:
     from clip_geometry.explorer import Exploration
 
-DARK = {"image": "#56B4E9", "text": "#F08A4B"}  # as the report's, on a dark ground
+DARK = {"image": "#56B4E9", "text": "#F08A4B"}  # the colors of the report, for a dark background
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")
-SHOWN_LABELS = 10  # with a color of their own; the palette has as many
-TEXT = 300  # characters of a caption or an id, at most
-TEXTS = 5_000_000  # of all captions, and of all ids
+SHOWN_LABELS = 10  # labels with a color of their own; the palette has this many
+TEXT = 300  # largest number of characters of a caption or an id
+TEXTS = 5_000_000  # largest number of characters of all captions, and of all ids
 NUMBERS = (
     ("modality_gap", "Modality gap, the distance of the means", "distance"),
     ("own_share", "Own modality in the top ten of the mixed index", "share"),
@@ -40,7 +40,7 @@ NUMBERS = (
 
 
 def plotly_script() -> str:
-    """The text of plotly.js.
+    """Return the source of plotly.js.
 
     Raises:
         InputError: plotly is not installed.
@@ -52,7 +52,7 @@ def plotly_script() -> str:
 
 
 def render(found: "Exploration", command: str) -> str:
-    """Return the page as HTML; `command` is what it says it was made by."""
+    """Return the page as HTML; it names `command` as the command that made it."""
     points, states, illustrations = found.points, found.states, found.illustrations
     drawn = [state for state in states if state.pca is not None]
     place = {state.name: k for k, state in enumerate(drawn)}
@@ -97,8 +97,8 @@ def render(found: "Exploration", command: str) -> str:
     folder = Path(__file__).parent
     script, style = ((folder / name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
     plotly = plotly_script()
-    # plotly.js would create these sheets, which the policy forbids. It finds them, adds the rules of its own to the
-    # first, and takes those of its maps, which are not used here, for written. It compiles what draws the points.
+    # plotly.js would create these style sheets, but the security policy forbids it. If they exist, plotly.js adds its
+    # rules to the first and skips those for maps, which are not used here. It compiles code to draw points.
     sheets = ["plotly.js-style-global", *re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', plotly)]
     template = html_templates(folder).get_template("page.html")
     return template.render(
@@ -142,7 +142,7 @@ def _packed_state(state: State, number: int, n: int, packed: dict[str, bytes]) -
 
 
 def _steps(values: np.ndarray) -> tuple[bytes, float, float]:
-    """Values as 16-bit steps between their bounds."""
+    """Return values as 16-bit steps between their bounds, and the bounds."""
     low, high = float(values.min()), float(values.max())
     return np.rint((values - low) / ((high - low) or 1) * 65535).astype("<u2").tobytes(), low, high
 
@@ -158,7 +158,7 @@ def _modalities(points: Points) -> list[dict[str, Any]]:
 
 
 def _labels(points: Points, packed: dict[str, bytes]) -> dict[str, Any] | None:
-    """The labels that points can be colored by: all names, and the largest with their sizes."""
+    """Return the labels by which points can be colored: all names, and the largest labels with their sizes."""
     values = []
     for each in points.sets.values():
         classes = {str(k): name for k, name in enumerate(each.provenance.get("class_names") or ())}
@@ -173,7 +173,7 @@ def _labels(points: Points, packed: dict[str, bytes]) -> dict[str, Any] | None:
 
 
 def _ids(points: Points) -> list[str]:
-    """The id of each point: that of its item, or the modality with the number of the row."""
+    """Return the id of each point: that of its item, or the modality and the row number."""
     found = []
     for name, each in points.sets.items():
         ids = [str(value) for value in (range(len(each)) if each.item_id is None else each.item_id)]
@@ -182,5 +182,5 @@ def _ids(points: Points) -> list[str]:
 
 
 def _json(value: Any) -> str:
-    """JSON that no HTML parser takes for the end of a script."""
+    """Return JSON that no HTML parser mistakes for the end of a script."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Which rows are shown, as unit rows, with what is known of them: items, labels, captions, thumbnails."""
+"""The rows to show, at unit length, and what is known about them: items, labels, captions, thumbnails."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -23,22 +23,22 @@ from clip_geometry.rows.matrix import as_rows, in_one_piece, unit_blocks
 from clip_geometry.search.mixed_index import MixedIndex, RowNumbers, require_one_space
 from clip_geometry.transforms.pipeline import Pipeline
 
-MOST_FIT = 2000  # items that repairs are fitted on
+MOST_FIT = 2000  # largest number of items on which repairs are fitted
 BLOCK = 4096
-ROW = "row of the set"  # a column of the metadata: the number that a shown row had before sampling
-EDGE = 96  # pixels of the longer edge of a thumbnail
-THUMBNAIL_BYTES = 6_000_000  # of all thumbnails
-CAPTIONS = ("text", "caption", "captions", "prompt", "token")  # columns that hold what a row is the embedding of
+ROW = "row of the set"  # metadata column: the number of a row before sampling
+EDGE = 96  # length of the longer edge of a thumbnail, in pixels
+THUMBNAIL_BYTES = 6_000_000  # size limit of all thumbnails together
+CAPTIONS = ("text", "caption", "captions", "prompt", "token")  # columns with the text of a row
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """The points of the page, those of one modality after those of another.
+    """The points of the page, modality after modality.
 
     Attributes:
-        index: The shown rows after the pipeline, at unit length, in float32, and what is relevant to what.
-        fit: Modality → numbers of the rows that repairs are fitted on.
-        held_out: (n,) mask of the points that no repair is fitted on, so that numbers can be read off them.
+        index: The displayed rows after the pipeline, at unit length and in float32, and what is relevant to what.
+        fit: Modality → numbers of the rows on which repairs are fitted.
+        held_out: (n,) mask of the points on which no repair is fitted, so that numbers can be measured on them.
         given: Modality → number of rows before sampling.
     """
 
@@ -66,12 +66,12 @@ class Points:
 
     @cached_property
     def modality(self) -> np.ndarray:
-        """(n,) the modality of each point, as its place among the modalities."""
+        """(n,) modality of each point, as its position among the modalities."""
         return np.repeat(np.arange(len(self.sets)), [len(each) for each in self.sets.values()])
 
     @cached_property
     def keys(self) -> np.ndarray:
-        """(n,) equal for points that belong together, of one item or else of one label; −1 for those of none."""
+        """(n,) keys, equal for points that belong together by item or else by label; −1 for points with neither."""
         if self.keyed_by == "labels":
             return np.concatenate(list(self.index.codes.values()))
         if self.keyed_by is None:
@@ -89,13 +89,13 @@ class Points:
 
     @cached_property
     def has_partner(self) -> np.ndarray:
-        """(n,) mask of the points that a point of another modality belongs to."""
-        places = np.unique(np.stack([self.keys, self.modality]), axis=1)  # each key once for each modality that has it
+        """(n,) mask of the points to which a point of another modality belongs."""
+        places = np.unique(np.stack([self.keys, self.modality]), axis=1)  # each key once per modality
         keys, modalities = np.unique(places[0], return_counts=True)
         return np.isin(self.keys, keys[modalities > 1]) & (self.keys >= 0)
 
     def sample(self, most: int, seed: int) -> np.ndarray:
-        """Numbers of at most `most` points, ascending, whole items where possible."""
+        """Return the numbers of at most `most` points, ascending, whole items where possible."""
         if len(self) <= most:
             return np.arange(len(self))
         rows = sampled_rows(self.index, most, seed)
@@ -103,7 +103,7 @@ class Points:
 
 
 def sampled_rows(index: MixedIndex, most: int, seed: int) -> RowNumbers:
-    """Numbers of about `most` rows and no more, at least 2 of each modality, whole items where possible."""
+    """Return the numbers of about `most` rows and not more, at least 2 of each modality, whole items where possible."""
     total = sum(map(len, index.sets.values()))
     if total <= most:
         return index.all_rows
@@ -118,10 +118,10 @@ def sampled_rows(index: MixedIndex, most: int, seed: int) -> RowNumbers:
 
 
 def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, seed: int) -> Points:
-    """Choose at most `limit` rows at random, whole items where possible.
+    """Choose at most `limit` rows at random, whole items where possible, and prepare them as points.
 
     Raises:
-        InputError: Modalities differ in their dimension or have fewer than 2 rows, or a row has no direction.
+        InputError: The modalities differ in dimension or have fewer than 2 rows, or a row has no direction.
     """
     require_one_space(sets, "one plane")
     sizes = {name: len(each) for name, each in sets.items()}
@@ -151,13 +151,13 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
     try:
         return MixedIndex.of(sets)
-    except InputError:  # labels that the modalities do not share are still colors
+    except InputError:  # labels that the modalities do not share can still be used as colors
         plain = {name: replace(each, labels=None) for name, each in sets.items()}
         return replace(MixedIndex.of(plain), sets={name: sets[name] for name in sorted(sets)})
 
 
 def in_blocks(function: Callable[[Any], np.ndarray], rows: Any) -> np.ndarray:
-    """What a function of the rows gives for some of them at a time, in float32."""
+    """Return the results of a function of the rows, applied block by block, in float32."""
     parts = (function(rows[start : start + BLOCK]) for start in range(0, len(rows), BLOCK))
     return in_one_piece((torch.from_numpy(part.astype(np.float32)) for part in parts), len(rows)).numpy()
 
@@ -167,9 +167,9 @@ class Illustrations:
     """Captions and thumbnails.
 
     Attributes:
-        texts: (n,) captions, "" for none.
+        texts: (n,) captions; "" if there is none.
         thumbnails: Point → a WebP file.
-        notes: What is missing, in sentences.
+        notes: Sentences about what is missing.
     """
 
     texts: list[str]
@@ -180,17 +180,17 @@ class Illustrations:
 def illustrate(
     points: Points, queries: np.ndarray, *, data: Any = None, captions: str | Path | None = None, progress: Progress
 ) -> Illustrations:
-    """Find the captions of the texts and the images of the rest.
+    """Find the captions of the texts and the images of the other rows.
 
     Args:
-        points: What is shown.
-        queries: The points that are illustrated first.
-        data: A data set, or the name or path of one; by default that of the store which the rows are from.
-        captions: A file with a line for each row of the texts.
-        progress: As of `cg.embed`.
+        points: The displayed points.
+        queries: The points to illustrate first.
+        data: A data set, or its name or path; default: the data set of the store that the rows come from.
+        captions: A file with one line for each row of the texts.
+        progress: Called as in `cg.embed`.
 
     Raises:
-        InputError: What was given is not what the rows are of.
+        InputError: The data set or the captions do not match the rows.
     """
     given = data if isinstance(data, Dataset | None) else load_dataset(data)
     texts: list[str] = []
@@ -226,7 +226,7 @@ def illustrate(
 
 
 def _of_store(each: Embeddings, stored: dict[str, Dataset | str | None]) -> Dataset | None:
-    """The data set that the manifest names; `stored` keeps it, or a sentence on why it cannot be read."""
+    """Return the data set that the manifest names; `stored` caches it, or a sentence on why it cannot be read."""
     recipe = dict(each.provenance.get("recipe") or {}).get("dataset")
     key = repr(recipe)
     if recipe and key not in stored:
@@ -240,16 +240,16 @@ def _of_store(each: Embeddings, stored: dict[str, Dataset | str | None]) -> Data
 
 
 def _places(each: Embeddings, side: Side) -> np.ndarray:
-    """The item of the data set that each row is of, by its id or the stem of a file name; −1 for none.
+    """Return the item of the data set that each row belongs to, by its id or the stem of a file name; −1 for none.
 
-    Where no id agrees, decimal ids are numbers of items, as those of rows without ids are.
+    If no id matches, decimal ids are taken as item numbers, which is what rows without ids have.
     """
     if each.item_id is None:
         return np.full(len(each), -1)
     ids, index = np.asarray(side.item_id, dtype=object), np.asarray(each.metadata.get("index", ()))
     if len(index) and index.dtype.kind in "iu" and index.max() < len(ids) and (ids[index] == each.item_id).all():
         return index
-    items = list(enumerate(side.item_id))[::-1]  # of equal ones, the first counts
+    items = list(enumerate(side.item_id))[::-1]  # of equal ids, the first one counts
     known = {Path(item).stem: k for k, item in items} | {item: k for k, item in items}
     places = np.array([known.get(item, -1) for item in each.item_id])
     if (places < 0).all() and all(isinstance(item, str) and item.isdecimal() for item in each.item_id):
@@ -259,7 +259,7 @@ def _places(each: Embeddings, side: Side) -> np.ndarray:
 
 
 def _thumbnails(images: Mapping[int, tuple[Side, int]], queries: np.ndarray, progress: Progress) -> dict[int, bytes]:
-    """As many as the budget allows, those of queries first."""
+    """Make as many thumbnails as the size limit allows, those of queries first."""
     order = dict.fromkeys((*(point for point in queries.tolist() if point in images), *images))
     found, size = {}, 0
     if not order:
@@ -267,7 +267,7 @@ def _thumbnails(images: Mapping[int, tuple[Side, int]], queries: np.ndarray, pro
     with progress("thumbnails", len(order)) as advance:
         for point in order:
             side, k = images[point]
-            with suppress(OSError):  # a file that is missing or damaged has no thumbnail
+            with suppress(OSError):  # no thumbnail for missing and damaged files
                 image = side.load(k)
                 assert isinstance(image, Image.Image)
                 small, file = image.convert("RGB"), io.BytesIO()

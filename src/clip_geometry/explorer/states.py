@@ -1,4 +1,4 @@
-"""The stops of the slider: no repair, then one repair after the other, each with its plane, neighbors and numbers."""
+"""The stops of the slider: first no repair, then one repair each, with plane, neighbors and numbers."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +29,15 @@ BY_DEFAULT = ("center", "whiten", "procrustes", "least_squares", "posterior")
 OF_MANY = ("center", "procrustes", "posterior")
 MANY = 20_000  # points above which fewer repairs are shown by default
 K = 10  # neighbors of each kind
-SCORES = 2**24  # in memory at a time, twice
+SCORES = 2**24  # scores in memory at a time, in two copies
 UMAP_NEIGHBORS = 15
-UMAP_ROWS = 4000  # at most; of more, UMAP searches with code that takes a minute to compile
+UMAP_ROWS = 4000  # limit; for more rows, UMAP uses a search whose compilation takes a minute
 
 
 class PrincipalPlane(NamedTuple):
     """The first two principal components of all rows.
 
-    points: (n, 2), of the sets one after the other. shares: of the variance, of each component.
+    points: (n, 2), with the sets one after the other. shares: share of the variance of each component.
     """
 
     points: np.ndarray
@@ -45,12 +45,12 @@ class PrincipalPlane(NamedTuple):
 
 
 def principal_plane(sets: Sequence[np.ndarray], like: np.ndarray | None = None) -> PrincipalPlane:
-    """Return the first two principal components of the rows of all sets; in one dimension, the second is 0.
+    """Return the first two principal components of the rows of all sets; for rows of dimension 1, the second is 0.
 
     Args:
-        sets: (n, d) rows each.
-        like: (n, 2) points of the same rows. Components have either sign; each is given the one that correlates with
-            these points, or by default the one that makes its largest entry positive.
+        sets: (n, d) rows of each set.
+        like: (n, 2) points for the same rows, which determine the sign of the components: each component gets the sign
+            that correlates with these points. By default, it gets the sign that makes its largest entry positive.
     """
     rows = [StreamedRows.of(x) for x in sets]
     moments = reduce(Moments.__add__, map(Moments.of, rows))
@@ -67,46 +67,46 @@ def principal_plane(sets: Sequence[np.ndarray], like: np.ndarray | None = None) 
 
 
 def umap_plane(rows: np.ndarray, *, seed: int = 0, start: np.ndarray | None = None) -> np.ndarray:
-    """Return (n, d) rows in two dimensions by UMAP, by the cosine with 15 neighbors; n ≥ 4.
+    """Embed (n, d) rows in two dimensions with UMAP, by the cosine and 15 neighbors; n ≥ 4.
 
-    start: (n, 2) where the points begin, such as the plane of these rows before a map, so that both planes agree in
-    their orientation; by default UMAP's spectral layout.
+    start: (n, 2) initial points, such as the plane of these rows before a map, so that both planes agree in
+    orientation; by default, UMAP's spectral layout.
     """
     init: Any = "spectral" if len(rows) > UMAP_NEIGHBORS else "random"
-    if start is not None:  # as UMAP scales its spectral layout, so that clusters can still be untangled
+    if start is not None:  # scale as UMAP scales its spectral layout, so that clusters can still be untangled
         centered = start - start.mean(0)
         init = (10 * centered / (np.abs(centered).max() or 1.0)).astype(np.float32)
     k, threads = min(UMAP_NEIGHBORS, len(rows) - 1), torch.get_num_threads()
     try:
-        with warnings.catch_warnings(action="ignore"):  # of its dependencies, and that a seed means one thread
+        with warnings.catch_warnings(action="ignore"):  # from its dependencies, and about a seed that means one thread
             from umap import UMAP
 
             umap = UMAP(metric="cosine", n_neighbors=k, init=init, random_state=seed, n_jobs=1)
             return np.asarray(umap.fit_transform(rows), np.float64)
-    finally:  # numba sets the number of threads of the OpenMP that torch shares with it
+    finally:  # numba sets the number of OpenMP threads, which it shares with torch
         torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbors:
-    """The best items of each query by their score: ten of its own modality and ten of the others, in one order.
+    """The items with the best scores for each query: ten of its own modality and ten of the others, in one list.
 
     Attributes:
-        numbers: (q, w) points, best first; −1 where there are fewer.
-        scores: (q, w) their scores; of maps of the rows these are cosines.
+        numbers: (q, w) numbers of points, best first; −1 where there are fewer.
+        scores: (q, w) scores of the points; for maps of the rows, these are cosines.
     """
 
     numbers: np.ndarray
     scores: np.ndarray
 
     def counts(self, n: int) -> np.ndarray:
-        """N_k: in how many of the lists each of the n points is among the first ten."""
+        """Return N_k, (n,): the number of lists in which each of the n points is among the first ten."""
         first = self.numbers[:, :K]
         return np.bincount(first[first >= 0], minlength=n)
 
 
 def neighbors_of(repair: Repair, points: Points, queries: np.ndarray, advance: Callable[[int], object]) -> Neighbors:
-    """Return the neighbors of each query among all points but itself, by the scores of a fitted repair."""
+    """Return the neighbors of each query among all other points, by the scores of a fitted repair."""
     width = 2 * K if len(points.sets) > 1 else K
     numbers, scores = np.full((len(queries), width), -1), np.full((len(queries), width), -np.inf)
     for place, query in enumerate(points.sets):
@@ -124,12 +124,12 @@ def neighbors_of(repair: Repair, points: Points, queries: np.ndarray, advance: C
 
 
 def _best_items(repair: Repair, points: Points, query: str, queries: np.ndarray, item: str) -> tuple[Tensor, Tensor]:
-    """Scores and numbers of the K best items of a modality. Items come in blocks, so that each is mapped once."""
+    """Return scores and numbers of the K best items of a modality. Items come in blocks, so each is mapped once."""
     q, x, step = points.rows[query][queries - points.starts[query]], points.rows[item], max(K, SCORES // len(queries))
     lists = []
     for start in range(0, len(x), step):
         table = repair.scores(query, q, item, x[start : start + step])
-        itself = queries - points.starts[item] - start  # of queries of another modality, out of range
+        itself = queries - points.starts[item] - start  # out of range for queries of another modality
         inside = (itself >= 0) & (itself < table.shape[1])
         table[inside, itself[inside]] = -np.inf
         values, columns = torch.from_numpy(table).topk(min(K, table.shape[1]))
@@ -144,10 +144,10 @@ def _top(lists: Sequence[tuple[Tensor, Tensor]], most: int) -> tuple[Tensor, Ten
 
 
 def search_numbers(points: Points, queries: np.ndarray, found: Neighbors, before: Neighbors) -> dict[str, float]:
-    """What held-out queries find, as `diagnose` calls it: the mean over modalities of the mean over their queries.
+    """Return what held-out queries find, as named in `diagnose`: means over modalities of means over their queries.
 
     Returns:
-        own_share, and where points belong together r_at_1, hit_at_10 and cross_r_at_1; neighbors.
+        neighbors; with several modalities, own_share; and if points have partners, r_at_1, hit_at_10 and cross_r_at_1.
     """
     own = points.modality[queries][:, None]
     listed = found.numbers >= 0
@@ -178,12 +178,12 @@ class State:
     """A stop of the slider.
 
     Attributes:
-        name: Of the repair; "none" for the rows without one.
-        summary: What the repair does, in a line.
-        drawn_as: The state whose planes are shown: its own name, or "none" where the repair changes scores only.
-        pca: The first two principal components of the rows; None where `drawn_as` is another state.
-        umap: (n, 2), or None where it was not computed.
-        neighbors: Of the queries.
+        name: Name of the repair; "none" for the rows without one.
+        summary: What the repair does, in one line.
+        drawn_as: Name of the state whose planes are shown: its own, or "none" if the repair changes only scores.
+        pca: The first two principal components of the rows; None if `drawn_as` is another state.
+        umap: (n, 2) UMAP points; None if they were not computed.
+        neighbors: Neighbors of the queries.
         numbers: Name → value on held-out queries.
     """
 
@@ -199,25 +199,25 @@ class State:
 def states_of(
     points: Points, queries: np.ndarray, names: Sequence[str] | None, *, umap: bool, seed: int, progress: Progress
 ) -> tuple[list[State], dict[str, str]]:
-    """Return the states, "none" first, and repair → why it was left out.
+    """Return the states, "none" first, and a dictionary of repair → why it was left out.
 
     Args:
-        points: What is shown.
-        queries: The points whose neighbors are computed, ascending.
-        names: Repairs, or steps of a pipeline such as whiten(32)[pooled]; None for a choice.
-        umap: Whether UMAP is computed of up to 4,000 points, which takes most of their time.
-        seed: Of UMAP.
-        progress: As of `cg.embed`.
+        points: The displayed points.
+        queries: Numbers of the points whose neighbors are computed, ascending.
+        names: Repairs, or pipeline steps such as whiten(32)[pooled]; None for a default choice.
+        umap: Whether to compute UMAP for up to 4,000 points, which then takes most of the time.
+        seed: Seed of UMAP.
+        progress: Called as in `cg.embed`.
 
     Raises:
-        InputError: A repair is unknown, or one that was asked for cannot be fitted.
+        InputError: A repair is unknown, or a requested repair cannot be fitted.
     """
     wanted = (BY_DEFAULT if len(points) <= MANY else OF_MANY) if names is None else names
     fitted, failed = {}, {}
     for repair in [make(name) for name in dict.fromkeys((NONE, *wanted))]:
         try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):  # equal rows, which the repair then refuses
-                warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
+            with warnings.catch_warnings(), np.errstate(all="ignore"):  # from equal rows, which the repair then rejects
+                warnings.simplefilter("ignore", RankWarning)  # the numbers show the effect of too few rows
                 fitted[repair.name] = repair.fit(points.index.known(points.fit))
         except InputError as error:
             if names is not None:
@@ -241,7 +241,7 @@ def states_of(
                 drawn[name] = umap_plane(np.concatenate(list(rows.values())), seed=seed, start=drawn.get(NONE))
             advance(1)
             del rows
-            give_back()  # the rows of this map, and what UMAP took
+            give_back()  # memory of this map's rows and of UMAP
     states = []
     for name in fitted:
         drawn_as = name if name in maps else NONE
@@ -253,7 +253,7 @@ def states_of(
 
 
 def make(name: str) -> Repair:
-    """Return a registered repair, or one step of a pipeline as a repair. Raises InputError for one without scores."""
+    """Return a registered repair, or one pipeline step as a repair. Raises InputError for a repair without scores."""
     step = name not in repairs and name.partition("[")[0].partition("(")[0] in transforms
     repair = Mapped(name) if step else repairs[name].make()
     if isinstance(repair, ReciprocalRank):
@@ -265,7 +265,7 @@ def make(name: str) -> Repair:
 
 
 def chances(points: Points) -> dict[str, float]:
-    """The modality gap of rows without structure, and the share of the own modality in a list in random order."""
+    """Return null values: the modality gap of unstructured rows, and the share of the own modality in random order."""
     sizes, dim = [len(each) for each in points.sets.values()], next(iter(points.sets.values())).dim
     if len(sizes) == 1:
         return {}

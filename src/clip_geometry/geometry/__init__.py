@@ -1,7 +1,7 @@
-"""The measures: free functions of rows, and the table that says what each of them means.
+"""Geometry measures as plain functions of rows, and the registry that describes each measure.
 
-What comes out has the kind of what went in: rows that are tensors give differentiable 0-d tensors on the device of the
-rows; numpy arrays, lists and tables give floats, and arrays where there is a number for each row or direction.
+Results follow the type of the input. Tensors give differentiable 0-d tensors on the device of the rows. Numpy arrays,
+lists and tables give floats, or arrays for functions that return one number per row or direction.
 """
 
 from clip_geometry.catalog import GROUPS, INVARIANCES
@@ -55,7 +55,7 @@ from clip_geometry.geometry.uncertainty import PermutationTest, null_value, perm
 from clip_geometry.geometry.uniformity import alignment, cross_uniformity, uniformity
 from clip_geometry.registry import import_all
 
-import_all(__name__)  # a new file registers its measures by being there
+import_all(__name__)  # importing a module registers its measures, so a new file needs no entry here
 
 __all__ = [
     "GROUPS",

@@ -1,4 +1,4 @@
-"""Do two sets of rows of the same items have the same geometry? The rows need not lie in one space."""
+"""Agreement between the geometries of two sets of rows for the same items, which may have different dimensions."""
 
 import torch
 from jaxtyping import Float, Int
@@ -14,30 +14,30 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Integer
 from clip_geometry.rows.matrix import BLOCK, Rows, as_rows
 
-ROUNDING = 1e-10  # of the squared sum of squared norms: smaller is made of last digits
-SAME = 1e-11  # relative difference of two squared distances that are equal
-ROWS = 512  # whose neighbors are gathered at a time
+ROUNDING = 1e-10  # relative to the squared sum of squared norms; smaller values are rounding error
+SAME = 1e-11  # relative tolerance within which two squared distances count as equal
+ROWS = 512  # rows per block when neighbors are gathered
 
 
 @in_kind
 def linear_cka(x: Rows | LinearKernels, y: Rows | None = None) -> Float[Tensor, ""]:
-    """Linear centered kernel alignment, with the unbiased HSIC of Song et al. 2012.
+    """Return the linear centered kernel alignment (CKA), with the unbiased HSIC of Song et al. 2012.
 
-    HSIC(x, y)/√(HSIC(x, x) HSIC(y, y)), HSIC = [tr K̃L̃ + 1ᵀK̃1 1ᵀL̃1/((n − 1)(n − 2)) − 2/(n − 2) 1ᵀK̃L̃1]/(n(n − 3)),
-    K̃ = xxᵀ and L̃ = yyᵀ with zero diagonals. In [−1, 1]: 1 where y is x rotated, shifted and scaled; 0 on average
-    where the sets are independent, whatever n (the usual, biased CKA tends to 1 as d/n grows). O(n d e), or O(n²(d +
-    e)) where that is less.
+    CKA = HSIC(x, y)/√(HSIC(x, x) HSIC(y, y)), where HSIC = [tr K̃L̃ + 1ᵀK̃1 1ᵀL̃1/((n − 1)(n − 2)) − 2/(n − 2)
+    1ᵀK̃L̃1]/(n(n − 3)), and K̃ = xxᵀ and L̃ = yyᵀ have zero diagonals. The value lies in [−1, 1]. It is 1 if y is x
+    rotated, shifted and scaled, and 0 on average if the sets are independent, for every n (the usual, biased CKA tends
+    to 1 as d/n grows). The cost is O(n d e), or O(n²(d + e)) where that is less.
 
     Args:
-        x: Rows, (n, d), n ≥ 4; or `LinearKernels` alone.
-        y: Rows, (n, e), aligned with x, of any dimension.
+        x: Rows, (n, d), n ≥ 4; or a precomputed `LinearKernels` in place of both arguments.
+        y: Rows, (n, e), aligned with x; e may differ from d.
 
     Returns:
-        The alignment, a float (for tensors a 0-d float64 tensor).
+        The alignment as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: There are fewer than 4 rows, the numbers of rows differ, or HSIC(x, x) or HSIC(y, y) is 0: all rows
-            but one are equal, or all are equally far apart.
+        InputError: There are fewer than 4 rows, the numbers of rows differ, or HSIC(x, x) or HSIC(y, y) is 0 because
+            all rows but one are equal or all rows are equally far apart.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -57,18 +57,19 @@ def linear_cka(x: Rows | LinearKernels, y: Rows | None = None) -> Float[Tensor, 
 
 @in_kind
 def mutual_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Share of the k nearest neighbors by cosine that two sets agree on (Huh et al. 2024).
+    """Return the share of the k nearest neighbors, by cosine, that two sets have in common (Huh et al. 2024).
 
-    Mean over rows of |kNN_x(i) ∩ kNN_y(i)|/k, the row itself excluded. Ties are broken by index, as far as unit rows
-    keep ties. In [0, 1]; k/(n − 1) on average where the sets are independent.
+    The value is the mean over rows i of |kNN_x(i) ∩ kNN_y(i)|/k. A row is not its own neighbor. The value lies in [0,
+    1]; it is k/(n − 1) on average if the sets are independent. Ties are broken by index, as far as they survive the
+    normalization of the rows.
 
     Args:
-        x: Rows, (n, d), n ≥ k + 1, d ≥ 2.
+        x: Rows, (n, d), n ≥ k + 1, d ≥ 2; or a precomputed `PairedNeighbors` in place of both arguments.
         y: Rows, (n, e), aligned with x, e ≥ 2.
-        k: Number of neighbors.
+        k: Number of neighbors, 1 ≤ k ≤ n − 1.
 
     Returns:
-        The share, a float (for tensors a 0-d float64 tensor).
+        The share as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero, all rows are equal, the numbers of rows differ, n, d or e is too small, or k < 1.
@@ -84,7 +85,7 @@ def mutual_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer =
 
 
 def _share_in_common(a: Int[Tensor, "n k"], b: Int[Tensor, "n k"]) -> Float[Tensor, ""]:
-    # an index in both lists stands twice in their union, side by side once it is sorted
+    # an index that is in both lists appears twice, side by side, in the sorted concatenation
     parts = [both.sort(dim=1).values for both in torch.cat([a, b], dim=1).split(BLOCK)]
     common = torch.stack([(part[:, 1:] == part[:, :-1]).sum() for part in parts]).sum()
     return common.double() / a.numel()
@@ -92,19 +93,20 @@ def _share_in_common(a: Int[Tensor, "n k"], b: Int[Tensor, "n k"]) -> Float[Tens
 
 @in_kind
 def cycle_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Share of the rows that are found again by a step to a neighbor in y and one back in x (Huh et al. 2024).
+    """Return the share of rows that are reached again by a step to a neighbor in y and one back in x (Huh et al. 2024).
 
-    Mean over rows i of [i ∈ kNN_x(j) for some j ∈ kNN_y(i)], k nearest by cosine, the row itself excluded. In [0, 1]:
-    about 1 − (1 − k/(n − 1))^k where the sets are independent. Not symmetric. Ties are broken by index, as far as unit
-    rows keep ties. O(n²(d + e)).
+    The value is the mean over rows i of [i ∈ kNN_x(j) for some j ∈ kNN_y(i)], with the k nearest neighbors by cosine. A
+    row is not its own neighbor. The value lies in [0, 1]; it is about 1 − (1 − k/(n − 1))^k if the sets are
+    independent. The measure is not symmetric in x and y. Ties are broken by index, as far as they survive the
+    normalization of the rows. The cost is O(n²(d + e)).
 
     Args:
-        x: Rows, (n, d), n ≥ k + 1, d ≥ 2.
+        x: Rows, (n, d), n ≥ k + 1, d ≥ 2; or a precomputed `PairedNeighbors` in place of both arguments.
         y: Rows, (n, e), aligned with x, e ≥ 2.
-        k: Number of neighbors.
+        k: Number of neighbors, 1 ≤ k ≤ n − 1.
 
     Returns:
-        The share, a float (for tensors a 0-d float64 tensor).
+        The share as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero, all rows are equal, the numbers of rows differ, n, d or e is too small, or k < 1.
@@ -124,25 +126,26 @@ def cycle_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 
 
 @in_kind
 def cknna(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Centered kernel nearest-neighbor alignment: CKA that counts only common neighbors (Huh et al. 2024).
+    """Return the centered kernel nearest-neighbor alignment: CKA restricted to common neighbors (Huh et al. 2024).
 
-    A(x, y)/√(A(x, x) A(y, y)), A the unbiased HSIC (Song et al. 2012) of the cosine matrices of x and y in which only
-    the entries ij remain whose j is among the k nearest rows of i in both, as the authors' code computes it. Clipped to
-    [−1, 1]: 1 where x and y have the same neighbors at the same cosines, near 0 where they are independent. Exchanging
-    the sets changes it slightly, since neighbors are not mutual. Ties are broken by index, as far as unit rows keep
-    ties. Differentiable where the neighbors stay. O(n²(d + e)), O(nk) memory.
+    CKNNA = A(x, y)/√(A(x, x) A(y, y)). A is the unbiased HSIC (Song et al. 2012) of the two cosine matrices, in which
+    an entry ij is kept only if j is among the k nearest rows of i in both sets, as in the authors' code. The value is
+    clipped to [−1, 1]. It is 1 if x and y have the same neighbors at the same cosines, and near 0 if they are
+    independent. Exchanging the sets changes the value slightly, because neighbors are not mutual. Ties are broken by
+    index, as far as they survive the normalization of the rows. The value is differentiable as long as the neighbors do
+    not change. It takes O(n²(d + e)) time and O(nk) memory.
 
     Args:
-        x: Rows, (n, d), n ≥ max(4, k + 1), d ≥ 2.
+        x: Rows, (n, d), n ≥ max(4, k + 1), d ≥ 2; or a precomputed `PairedNeighbors` in place of both arguments.
         y: Rows, (n, e), aligned with x, e ≥ 2.
-        k: Number of neighbors, ≥ 2.
+        k: Number of neighbors, 2 ≤ k ≤ n − 1.
 
     Returns:
-        The alignment, a float (for tensors a 0-d float64 tensor).
+        The alignment as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: A row is zero, all rows are equal, the numbers of rows differ, n, d, e or k is too small, or the
-            cosines of neighbors have no alignment with themselves.
+        InputError: A row is zero, all rows are equal, the numbers of rows differ, n, d, e or k is too small, or A(x, x)
+            or A(y, y) is not positive.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -156,7 +159,8 @@ def cknna(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) 
     image, text, k = both.unit(k, least_k=2)
     n = image.n
     i = torch.arange(n, device=image.rows.device).repeat_interleave(k)
-    near = [(each.rows, each.nearest(k)[1].sort(1).values) for each in (image, text)]  # edges ij in order
+    # neighbor indices in ascending order, so that the edges ij are sorted
+    near = [(each.rows, each.nearest(k)[1].sort(1).values) for each in (image, text)]
     (j_x, of_x), (j_y, of_y) = ((each.flatten(), _cosines(rows, each)) for rows, each in near)
     in_y, in_x = torch.isin(i * n + j_x, i * n + j_y), torch.isin(i * n + j_y, i * n + j_x)
     between = _hsic(i[in_y], j_x[in_y], of_x[in_y], of_y[in_x], n)
@@ -170,7 +174,7 @@ def cknna(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) 
 
 
 def _cosines(rows: Float[Tensor, "n d"], near: Int[Tensor, "n k"]) -> Float[Tensor, " e"]:
-    """Return the cosines of each row with its k neighbors, (n · k,), row by row."""
+    """Return the cosines of each row with its k neighbors, flattened row by row to (n · k,)."""
     blocks = zip(rows.split(ROWS), near.split(ROWS), strict=True)
     return torch.cat([(rows[j] @ block[:, :, None]).flatten() for block, j in blocks])
 
@@ -178,30 +182,34 @@ def _cosines(rows: Float[Tensor, "n d"], near: Int[Tensor, "n k"]) -> Float[Tens
 def _hsic(
     i: Int[Tensor, " e"], j: Int[Tensor, " e"], a: Float[Tensor, " e"], b: Float[Tensor, " e"], n: int
 ) -> Float[Tensor, ""]:
-    """n(n − 3) times the unbiased HSIC of two matrices with zero diagonals and the entries a and b at ij, in order."""
+    """Return n(n − 3) times the unbiased HSIC of two sparse matrices with zero diagonals.
+
+    Both matrices have entries at the same positions ij, which are sorted; `a` and `b` hold their values there.
+    """
     edges, reverse = i * n + j, j * n + i
     place = torch.searchsorted(edges, reverse).clamp(max=max(len(edges) - 1, 0))
-    back = torch.where(edges[place] == reverse, b[place], 0)  # the entry of b at ji
+    back = torch.where(edges[place] == reverse, b[place], 0)  # the entry of the second matrix at ji
     into, out_of = (a.new_zeros(n).index_add(0, at, values) for at, values in ((j, a), (i, b)))
     return (a * back).sum() + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (into @ out_of)
 
 
 @in_kind
 def information_imbalance(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 1) -> Float[Tensor, ""]:
-    """Information imbalance Δ(x → y): how far in y the nearest neighbors in x are, by rank (Glielmo et al. 2022).
+    """Return the information imbalance Δ(x → y), the rank in y of the nearest neighbors in x (Glielmo et al. 2022).
 
-    2/(n²k) Σ_i Σ_j r_ij over the k nearest neighbors j of row i in x, r_ij = 1 + the number of rows nearer to i than j
-    in y, by Euclidean distance. In (0, 2): 2/n where the neighbors agree fully (k = 1), 1 on average where the sets are
-    independent. Not symmetric: Δ(x → y) < Δ(y → x) means that x says more about y than y about x. O(n²(d + e)), in
-    blocks. Equally near neighbors in x are taken in their order.
+    Δ(x → y) = 2/(n²k) Σ_i Σ_j r_ij over the k nearest neighbors j of row i in x, where r_ij = 1 + the number of rows
+    that are nearer to row i in y than row j is, by Euclidean distance. The value lies in (0, 2). It is 2/n if the
+    neighbors agree fully (k = 1), and 1 on average if the sets are independent. The measure is not symmetric: Δ(x → y)
+    < Δ(y → x) means that x says more about y than y says about x. Equally near neighbors in x are taken in the order of
+    their indices. The cost is O(n²(d + e)), in blocks.
 
     Args:
-        x: Rows, (n, d), n ≥ k + 1.
+        x: Rows, (n, d), n ≥ k + 1; or a precomputed `PairedNeighbors` in place of both arguments.
         y: Rows, (n, e), aligned with x.
-        k: Number of neighbors.
+        k: Number of neighbors, 1 ≤ k ≤ n − 1.
 
     Returns:
-        The imbalance, a float (for tensors a 0-d float64 tensor).
+        The imbalance as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The numbers of rows differ, all rows of a set are equal, n is too small, or k < 1.
@@ -224,7 +232,10 @@ def information_imbalance(x: Rows | PairedNeighbors, y: Rows | None = None, *, k
 
 
 def _ranks(y: Float[Tensor, "n d"], near: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-    """1 + the number of rows nearer to row i than row near_i is. A copy of row i counts as nearer than others only."""
+    """Return 1 + the number of rows that are nearer to row i than row near_i is.
+
+    The exact copies of row i count as nearer than all other rows, but not as nearer than each other.
+    """
     squares = (1 - SAME) * squared_distances_of_pairs(y, y, torch.arange(len(y), device=y.device), near)
     return 1 + count_nearer(y, None, squares, lambda i, j: squared_distances_of_pairs(y, y, i, j) < squares[i])
 

@@ -1,4 +1,4 @@
-"""Neural collapse: do rows fall onto their class means, and these onto a simplex (Papyan et al. 2020)?"""
+"""Neural collapse: do rows collapse onto their class means, and the class means onto a simplex (Papyan et al. 2020)?"""
 
 from typing import NamedTuple
 
@@ -11,18 +11,21 @@ from clip_geometry.geometry.statistics.class_sums import class_sums
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import Labels, Rows, as_rows, as_two_sets, class_indices, mean_row, unit_rows
 
-ROUNDING = 1e-10  # of the largest singular value of the class means: smaller ones are made of last digits
+ROUNDING = 1e-10  # relative to the largest singular value of the class means; smaller ones are rounding error
 
 
 class NeuralCollapse(NamedTuple):
-    """Result of `neural_collapse`; all are 0 in full collapse.
+    """Result of `neural_collapse`. All fields are 0 in full collapse.
 
     Args:
-        nc1: tr(Σ_W Σ_B⁺)/C: spread within classes, relative to that between their means.
-        nc2_norm: Standard deviation over mean of the class means' distances from their center.
-        nc2_angle: Mean over pairs of classes of |cos + 1/(C − 1)|, seen from the center of the class means.
-        nc3: ‖M/‖M‖ − W/‖W‖‖ of class means and class texts, each about its center; None without texts.
-        nc4: Share of rows whose nearest class mean is not the class of the text of largest cosine; None without texts.
+        nc1: tr(Σ_W Σ_B⁺)/C, the spread within classes relative to the spread between class means.
+        nc2_norm: Standard deviation divided by mean of the distances of the class means from their center.
+        nc2_angle: Mean over pairs of classes of |cos + 1/(C − 1)|, where cos is the cosine of the two class means about
+            their center.
+        nc3: ‖M/‖M‖ − W/‖W‖‖, where M holds the class means and W the class texts, each about its center. None without
+            texts.
+        nc4: Share of rows for which the class of the nearest class mean differs from the class of the text with the
+            largest cosine. None without texts.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -40,20 +43,22 @@ class NeuralCollapse(NamedTuple):
 
 @in_kind
 def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> NeuralCollapse:
-    """How far labeled rows have collapsed, NC1 to NC4 (Papyan et al. 2020). Every class counts alike.
+    """Measure how far labeled rows have collapsed, NC1 to NC4 (Papyan et al. 2020).
 
-    Σ_W is the mean over classes of their covariances, Σ_B that of the C class means about their center. NC3 and NC4
-    compare them with a classifier, here the texts of the classes. A vector added to all rows of a linear classifier
-    changes no decision and is taken out of NC3; the paper, whose figures show the square of NC3, has no such vector in
-    its classifiers. O(nd + C²d).
+    All classes have equal weight. Σ_W is the mean of the covariances of the classes, and Σ_B the covariance of the C
+    class means about their center. NC3 and NC4 compare the class means with a classifier, which is here the set of
+    class texts. A vector added to all rows of a linear classifier changes no decision, so NC3 removes it. The
+    classifiers in the paper have no such vector, and its figures show the square of NC3. The cost is O(nd + C²d).
 
     Args:
         x: Rows, (n, d).
-        labels: Labels, (n,), of at least two classes, one of them with two rows; with texts, the indices of their rows.
-        class_text: One text per class, (C, d), or None. Classes without rows are left out.
+        labels: Label of each row, (n,), of at least two classes, at least one of which has two rows. With `class_text`,
+            each label is the index of a row of `class_text`.
+        class_text: One text per class, (C, d), or None, in which case nc3 and nc4 are None. Classes without rows are
+            left out.
 
     Returns:
-        A `NeuralCollapse`, floats (for tensors 0-d float64 tensors).
+        A `NeuralCollapse` of floats, or of 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: There are too few classes or rows, or all class means, or all texts, are equal.
@@ -76,7 +81,7 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
         codes, k = as_classes(numbers, x)
         present = torch.empty(k, dtype=torch.long).scatter_(0, codes.cpu(), numbers)
         texts = texts[present.to(texts.device)]
-    # rows of at most 1 about their class means, and these about their own mean, so that classes count alike
+    # scale to entries of at most 1; center the class means at their unweighted mean, so that classes count alike
     rows = x.double() / x.double().abs().amax().clamp(min=1e-300)
     sums = class_sums(rows, codes, k)
     within, means = rows - sums.mean - sums.offsets[codes], sums.offsets - sums.offsets.mean(0)

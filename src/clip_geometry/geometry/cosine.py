@@ -1,4 +1,4 @@
-"""Cosines of rows: within a set, between two sets, to the axis of their cone, within and between types."""
+"""Cosines within a set, between two sets, to the axis of the cone, and within and between types."""
 
 import math
 from typing import NamedTuple
@@ -26,21 +26,22 @@ from clip_geometry.rows.matrix import (
 )
 from clip_geometry.rows.streamed import StreamedRows
 
-BLOCK = 2048  # rows and columns of cosines at a time
+BLOCK = 2048  # rows and columns per block of cosines
 
 
 @in_kind
 def average_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
-    """Average cosine similarity of all pairs of different rows, exactly, in O(nd).
+    """Return the average cosine similarity over all pairs of different rows, exactly, in O(nd).
 
-    (‖Σu‖² − n)/(n(n − 1)), u the unit rows. Computed as 1 − Σ‖u_i − ū‖²/(n − 1), which is the same and does not cancel.
-    In [−1/(n − 1), 1]: 0 without a common direction, 1 where all rows point the same way. Source: Ethayarajh 2019.
+    The average is (‖Σu‖² − n)/(n(n − 1)), where u are the unit rows. It is computed as 1 − Σ‖u_i − ū‖²/(n − 1), which
+    is equal and avoids cancellation. The value lies in [−1/(n − 1), 1]. It is 0 without a common direction and 1 if all
+    rows point the same way. Source: Ethayarajh 2019.
 
     Args:
-        x: Rows, (n, d), or `UnitSums`; n ≥ 2.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `UnitSums`.
 
     Returns:
-        The average, a float (for tensors a 0-d float64 tensor).
+        The average as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero.
@@ -56,16 +57,16 @@ def average_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
 
 @in_kind
 def min_pairwise_cosine(x: Rows) -> Float[Tensor, ""]:
-    """Smallest cosine similarity of any two rows.
+    """Return the smallest cosine similarity of any two rows.
 
-    In [−1, 1]. A positive value means that all rows lie within 90° of each other. O(n²d), in blocks, never an n × n
-    matrix. Source: Tyshchuk et al. 2023.
+    The value lies in [−1, 1]. A positive value means that all rows lie within 90° of each other. The cost is O(n²d);
+    the cosines are computed in blocks, so no n × n matrix is held in memory. Source: Tyshchuk et al. 2023.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
 
     Returns:
-        The minimum, a float (for tensors a 0-d float64 tensor).
+        The minimum as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero.
@@ -79,7 +80,8 @@ def min_pairwise_cosine(x: Rows) -> Float[Tensor, ""]:
     u = unit_rows(as_matrix(x))
     if not isinstance(u, StreamedRows) and single_is_exact(u.device):
         minima = _row_minima(u.detach().float())
-        rounding = (u.shape[1] + 8) * torch.finfo(torch.float32).eps  # of two float32 products of unit rows
+        # rounding error of the difference of two float32 products of unit rows
+        rounding = (u.shape[1] + 8) * torch.finfo(torch.float32).eps
         possible = u[minima <= minima.min() + rounding]
         if 2 * len(possible) <= len(u):
             least = [(a @ b.T).min() for a in possible.split(BLOCK) for b in u.split(BLOCK)]
@@ -88,7 +90,7 @@ def min_pairwise_cosine(x: Rows) -> Float[Tensor, ""]:
 
 
 def _row_minima(u: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
-    """The smallest product of each row with those of its own block and the later ones."""
+    """Return the smallest product of each row with the rows of its own block and of all later blocks."""
     spans = [slice(start, start + BLOCK) for start in range(0, len(u), BLOCK)]
     parts = enumerate(u.split(BLOCK))
     return torch.cat([torch.stack([(a @ u[span].T).amin(1) for span in spans[i:]]).amin(0) for i, a in parts])
@@ -96,16 +98,16 @@ def _row_minima(u: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
 
 @in_kind
 def matching_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor, ""]:
-    """Mean cosine similarity of matching pairs (x_i, y_i).
+    """Return the mean cosine similarity of matching pairs (x_i, y_i).
 
-    In [−1, 1]; 1 where both rows of every pair point the same way.
+    The value lies in [−1, 1]; it is 1 if both rows of every pair point the same way.
 
     Args:
-        x: Rows, (n, d), n ≥ 1; or `UnitPairs` alone.
+        x: Rows, (n, d), n ≥ 1; or a precomputed `UnitPairs` in place of both arguments.
         y: Rows, (n, d), aligned with x.
 
     Returns:
-        The mean, a float (for tensors a 0-d float64 tensor).
+        The mean as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero, or the numbers of rows differ.
@@ -122,16 +124,17 @@ def matching_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor,
 
 @in_kind
 def random_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor, ""]:
-    """Mean cosine similarity of non-matching pairs (x_i, y_j), i ≠ j, exactly, in O(nd).
+    """Return the mean cosine similarity of non-matching pairs (x_i, y_j), i ≠ j, exactly, in O(nd).
 
-    (⟨Σu, Σv⟩ − Σ⟨u_i, v_i⟩)/(n(n − 1)), u and v the unit rows. In [−1, 1]. Read it beside `matching_cosine`.
+    The mean is (⟨Σu, Σv⟩ − Σ⟨u_i, v_i⟩)/(n(n − 1)), where u and v are the unit rows. The value lies in [−1, 1]. Compare
+    it with `matching_cosine`.
 
     Args:
-        x: Rows, (n, d), n ≥ 2; or `UnitPairs` alone.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `UnitPairs` in place of both arguments.
         y: Rows, (n, d), aligned with x.
 
     Returns:
-        The mean, a float (for tensors a 0-d float64 tensor).
+        The mean as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero, or the numbers of rows differ.
@@ -157,20 +160,21 @@ class Cone(NamedTuple):
 
 @in_kind
 def cone(x: Rows) -> Cone:
-    """The cone around the mean direction that holds all rows.
+    """Describe the cone around the mean direction that contains all rows.
 
-    axis = Σu/‖Σu‖, u the unit rows; mean_cosine and min_cosine are cosines to it; half_angle = arccos(min_cosine);
-    half_angle_99 = arccos of the 1 % quantile of the cosines (linear between order statistics). Angles are in degrees.
-    A small angle is a narrow cone; beyond 90° there is none.
+    The axis is Σu/‖Σu‖, where u are the unit rows. mean_cosine and min_cosine are the mean and the smallest cosine of a
+    row to the axis. half_angle is arccos(min_cosine), and half_angle_99 is the arccos of the 1% quantile of the cosines
+    (linear between order statistics). Angles are in degrees. A small half-angle means a narrow cone; beyond 90° the
+    rows do not form a cone.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
 
     Returns:
-        A `Cone`: axis (d,), mean_cosine, min_cosine, half_angle, half_angle_99; float64.
+        A `Cone` with the fields axis (d,), mean_cosine, min_cosine, half_angle and half_angle_99, in float64.
 
     Raises:
-        InputError: A row is zero, or the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
+        InputError: A row is zero, or the directions cancel (‖Σu‖ ≤ 1e-7 n), so that the axis is undefined.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -182,7 +186,7 @@ def cone(x: Rows) -> Cone:
     u = unit_rows(as_matrix(x))
     mean = mean_row(u)
     axis = mean / _length(mean)
-    # 1 − cos = ‖u − axis‖²/2 keeps its digits in a narrow cone, where arccos(cos) would lose half of them
+    # 1 − cos = ‖u − axis‖²/2 keeps full precision in a narrow cone, where arccos(cos) would lose half of the digits
     defect = in_one_piece(((block - axis).square().sum(1) / 2 for block in blocks(u)), len(u))
     widest = defect.max()
     return Cone(
@@ -195,12 +199,12 @@ def cone(x: Rows) -> Cone:
 
 
 def _angle(defect: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """Degrees of the angle whose cosine is 1 − defect."""
+    """Return the angle, in degrees, whose cosine is 1 − defect."""
     return torch.rad2deg(2 * (defect / 2).clamp(0, 1).sqrt().asin())
 
 
 def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
-    """Linear quantile (torch.quantile refuses more than 16 million values)."""
+    """Return the linear quantile, also for more than 16 million values, which torch.quantile rejects."""
     position = q * (len(values) - 1)
     low, high = values.sort().values[[math.floor(position), math.ceil(position)]]
     return low + (position - math.floor(position)) * (high - low)
@@ -208,13 +212,15 @@ def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
 
 @in_kind
 def cone_mean_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
-    """The mean cosine to the axis of the `cone`, ‖Σu‖/n, which is the length of the mean direction.
+    """Return the mean cosine of the rows to the axis of the `cone`.
+
+    It equals ‖Σu‖/n, the length of the mean of the unit rows u.
 
     Args:
-        x: Rows, (n, d), or `UnitSums`; n ≥ 2.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `UnitSums`.
 
     Returns:
-        The mean, a float (for tensors a 0-d float64 tensor).
+        The mean as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero, or the directions cancel, as for `cone`.
@@ -230,18 +236,19 @@ def cone_mean_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
 
 def _length(mean: Float[Tensor, " d"]) -> Float[Tensor, ""]:
     length = mean.norm()
-    if length <= 1e-7:  # the axis would be made of rounding errors
+    if length <= 1e-7:  # the axis would be rounding error
         raise InputError("the directions of the rows cancel (their sum is zero); there is no cone axis")
     return length
 
 
 @arrays_in_kind
 def conformity(x: Rows) -> Float[Tensor, " n"]:
-    """Mean cosine similarity of each row to all other rows, exactly, in O(nd).
+    """Return the mean cosine similarity of each row to all other rows, exactly, in O(nd).
 
-    ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), u the unit rows. Computed as 1 − (n‖u_i − ū‖² + Σ_j‖u_j − ū‖²)/(2(n − 1)), which is the
-    same and does not cancel where all rows nearly coincide. In [−1, 1]: high for common rows, low for unusual ones.
-    Their mean is `average_cosine`. Source: Levi & Gilboa 2025.
+    The conformity is ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), where u are the unit rows. It is computed as 1 − (n‖u_i − ū‖² +
+    Σ_j‖u_j − ū‖²)/(2(n − 1)), which is equal and avoids cancellation when all rows nearly coincide. Each value lies in
+    [−1, 1]: high for common rows, low for unusual ones. The mean over all rows is `average_cosine`. Source: Levi &
+    Gilboa 2025.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
@@ -264,16 +271,16 @@ def conformity(x: Rows) -> Float[Tensor, " n"]:
 
 @in_kind
 def conformity_std(x: Rows) -> Float[Tensor, ""]:
-    """Standard deviation of `conformity` over the rows (population, ddof 0).
+    """Return the standard deviation of `conformity` over the rows (population, ddof 0).
 
-    n std_i(‖u_i − ū‖²)/(2(n − 1)): what all conformities share drops out, so no digits are lost to it. In [0, 1]; 0
-    where all rows are equally common. Source: Levi & Gilboa 2025.
+    It is computed as n std_i(‖u_i − ū‖²)/(2(n − 1)): the term that all conformities share is left out, so it costs no
+    precision. The value lies in [0, 1]; it is 0 if all rows are equally common. Source: Levi & Gilboa 2025.
 
     Args:
         x: Rows, (n, d), n ≥ 3, because two rows always conform equally.
 
     Returns:
-        The standard deviation, a float (for tensors a 0-d float64 tensor).
+        The standard deviation as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero.
@@ -290,7 +297,7 @@ def conformity_std(x: Rows) -> Float[Tensor, ""]:
 
 
 def _squares_from_mean(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
-    """‖u_i − ū‖² of the unit rows u."""
+    """Return ‖u_i − ū‖² for the unit rows u."""
     u = unit_rows(x)
     mean = mean_row(u)
     return in_one_piece(((block - mean).square().sum(1) for block in blocks(u)), len(u))
@@ -298,22 +305,23 @@ def _squares_from_mean(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
 
 @in_kind
 def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
-    """Mean cosine similarity of instances of two different types, each pair of types counted once whatever its size.
+    """Return the mean cosine similarity of instances of two different types.
 
-    (‖Σm_t‖² − Σ‖m_t‖²)/(T(T − 1)), m_t the mean of the unit rows u of type t, T types: the exact expectation over one
-    random instance per type. Computed as 1 − [Σ‖m_t − m̄‖²/(T − 1) + mean_t s_t], s_t the mean of ‖u − m_t‖² over type
-    t, which is the same and does not cancel. In [−1, 1]: 0 without a common direction, 1 where all rows point the same
-    way. Source: Cai et al. 2021.
+    Each pair of types has the same weight, whatever the sizes of the types. The mean is (‖Σm_t‖² − Σ‖m_t‖²)/(T(T − 1)),
+    where m_t is the mean of the unit rows u of type t and T the number of types: the exact expectation over one random
+    instance per type. It is computed as 1 − [Σ‖m_t − m̄‖²/(T − 1) + mean_t s_t], where s_t is the mean of ‖u − m_t‖²
+    over type t, which is equal and avoids cancellation. The value lies in [−1, 1]. It is 0 without a common direction
+    and 1 if all rows point the same way. Source: Cai et al. 2021.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
-        types: Type of each row, (n,), at least two values.
+        types: Type of each row, (n,), with at least two different values.
 
     Returns:
-        The mean, a float (for tensors a 0-d float64 tensor).
+        The mean as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: A row is zero, or there is a single type.
+        InputError: A row is zero, or all rows have the same type.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -328,21 +336,22 @@ def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
 
 @in_kind
 def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
-    """Mean cosine similarity of two different instances of one type, averaged over types with at least two.
+    """Return the mean cosine similarity of two different instances of one type, averaged over types.
 
-    Mean over types with n_t ≥ 2 of (‖Σ_t u‖² − n_t)/(n_t(n_t − 1)), u the unit rows. Computed as 1 − Σ_t‖u − m_t‖²/(n_t
-    − 1), which is the same and does not cancel. Types of a single row are left out (`skipped_types` says how many). In
-    [−1, 1]; 1 where the rows of each type point the same way. Source: Cai et al. 2021.
+    The value is the mean, over types with n_t ≥ 2 rows, of (‖Σ_t u‖² − n_t)/(n_t(n_t − 1)), where u are the unit rows.
+    It is computed as 1 − Σ_t‖u − m_t‖²/(n_t − 1), where m_t is the mean of the unit rows of type t, which is equal and
+    avoids cancellation. Types with a single row are left out (`skipped_types` counts them). The value lies in [−1, 1];
+    it is 1 if the rows of each type point the same way. Source: Cai et al. 2021.
 
     Args:
         x: Rows, (n, d), n ≥ 3.
-        types: Type of each row, (n,), at least two values, one of them on two rows.
+        types: Type of each row, (n,), with at least two different values, one of which occurs at least twice.
 
     Returns:
-        The mean, a float (for tensors a 0-d float64 tensor).
+        The mean as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: A row is zero, there is a single type, or no type has two rows.
+        InputError: A row is zero, all rows have the same type, or no type has two rows.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -358,7 +367,7 @@ def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
 
 
 def skipped_types(x: Rows, types: Labels) -> str | None:
-    """How many types intra_type_cosine leaves out, in words; None where it takes all."""
+    """Return a remark on how many types intra_type_cosine leaves out, or None if it uses all types."""
     codes, count = as_codes(types, len(x))
     single = int((codes.bincount() == 1).sum())
     return f"{single} of {count} types have a single row and are left out" if single else None

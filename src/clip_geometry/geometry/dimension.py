@@ -1,4 +1,4 @@
-"""Intrinsic dimension from distances to near neighbors: how many directions there are around a row."""
+"""Intrinsic dimension, the number of directions around a row, estimated from distances to near neighbors."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -23,22 +23,24 @@ ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 
 @in_kind
 def two_nn(x: Rows | Neighbors, *, discard: Number = 0.1) -> Float[Tensor, ""]:
-    """Intrinsic dimension from the ratio of the distances to the two nearest rows (Facco et al. 2017).
+    """Estimate the intrinsic dimension from the ratios of the distances to the two nearest rows (Facco et al. 2017).
 
-    μ_i = r2/r1, sorted; F_i = i/N. Without the share `discard` of the largest ratios (at least the last, where F = 1),
-    the slope of −log(1 − F) on log μ through the origin. In (0, ∞); biased low near the boundary of the data, more so
-    in more dimensions. Of duplicated rows (r1 = 0) one is kept; the measure's `remark` counts the others.
+    For each row, μ_i = r2/r1 is the ratio of the two distances. The ratios are sorted, and F_i = i/N. The largest
+    ratios, a share `discard` of them (at least the last one, where F = 1), are left out. The dimension is the slope of
+    −log(1 − F) on log μ through the origin. It lies in (0, ∞) and is biased low near the boundary of the data, more so
+    in more dimensions. One of each set of duplicated rows (r1 = 0) is kept; the `remark` of the measure counts the
+    dropped rows.
 
     Args:
-        x: Rows, (n, d), or `Neighbors`; at least three of them different.
+        x: Rows, (n, d), at least three of them different; or a precomputed `Neighbors`.
         discard: Share of the ratios to leave out, in [0, 1).
 
     Returns:
-        The dimension, a float (for tensors a 0-d float64 tensor).
+        The dimension as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: There are fewer rows, `discard` is out of range or leaves no ratio, or r1 = r2 in all kept rows (a
-            lattice), where the slope is infinite.
+        InputError: There are fewer than three different rows, `discard` is out of range or leaves no ratio, or r1 = r2
+            in all kept rows (a lattice), where the slope is infinite.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -62,12 +64,12 @@ def two_nn(x: Rows | Neighbors, *, discard: Number = 0.1) -> Float[Tensor, ""]:
 
 
 def discarded_share(discard: Number) -> float:
-    """`discard`, checked."""
+    """Return `discard` as a float after checking that it lies in [0, 1)."""
     return real_number(discard, "discard", lambda share: 0 <= share < 1, "a share of the rows, at least 0 and below 1")
 
 
 def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
-    """Slope through the origin of −log(1 − i/n) on the smallest of n sorted log ratios, some positive."""
+    """Return the slope through the origin of −log(1 − i/n) on the smallest of n log ratios, sorted, not all zero."""
     heights = -torch.log1p(-torch.arange(1, len(logs) + 1, device=logs.device, dtype=torch.float64) / n)
     return (logs * heights).sum() / logs.square().sum()
 
@@ -76,27 +78,29 @@ def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
 def local_intrinsic_dimension(
     x: Rows | Neighbors, *, k: Integer = 100, metric: NeighborMetric = "euclidean", estimator: Estimator = "mackay"
 ) -> Float[Tensor, ""]:
-    """Maximum-likelihood dimension of the neighborhoods of k rows, averaged over the rows.
+    """Estimate the intrinsic dimension of the neighborhoods of k rows by maximum likelihood, averaged over the rows.
 
-    1/mean_{j<k} log(r_k/r_j) per row, r_j the distance to its j-th nearest row (Levina & Bickel 2004). In (0, ∞);
-    biased low near the boundary of the data. Of duplicated rows (cosine: of equal direction, up to 1e-13) one is kept;
-    the measure's `remark` counts the others.
+    The estimate for one row is 1/mean_{j<k} log(r_k/r_j), where r_j is the distance to its j-th nearest row (Levina &
+    Bickel 2004). The dimension lies in (0, ∞) and is biased low near the boundary of the data. One of each set of
+    duplicated rows is kept (for "cosine", of rows with equal directions, up to 1e-13); the `remark` of the measure
+    counts the dropped rows.
 
     Args:
-        x: Rows, (n, d), or `Neighbors`; at least k + 1 of them different; d ≥ 2 for "cosine".
+        x: Rows, (n, d), at least k + 1 of them different, d ≥ 2 for "cosine"; or a precomputed `Neighbors`.
         k: Number of neighbors, ≥ 2.
         metric: "euclidean", or "cosine" with r = √(2 − 2 cos), the distance of unit rows.
-        estimator: "mackay", the harmonic mean over the rows, which is the maximum likelihood of all rows together
-            (MacKay & Ghahramani 2005). "levina-bickel", the arithmetic mean, larger by about (k − 1)/(k − 2).
-            "cai2021", the arithmetic mean with squared distances (or 1 − cos) and the term j = k, a zero, in the mean:
-            half of "levina-bickel" and k/(k − 1), for comparison with published tables only (Cai et al. 2021).
+        estimator: How rows are averaged. "mackay" is the harmonic mean over the rows, which is the maximum likelihood
+            of all rows together (MacKay & Ghahramani 2005). "levina-bickel" is the arithmetic mean, which is larger by
+            a factor of about (k − 1)/(k − 2). "cai2021" is the arithmetic mean with squared distances (or 1 − cos),
+            where the mean of the logarithms includes the term j = k, which is zero: its value is half of
+            "levina-bickel" times k/(k − 1). Use it only for comparison with published tables (Cai et al. 2021).
 
     Returns:
-        The dimension, a float (for tensors a 0-d float64 tensor).
+        The dimension as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: There are too few rows, a row is zero with "cosine", or all neighbors are equally far: of every row
-            ("mackay") or of any row (the arithmetic means), whose dimension is infinite.
+        InputError: There are too few rows, a row is zero with "cosine", or the dimension is infinite because all k
+            neighbors of every row ("mackay") or of some row (the arithmetic means) are equally far from it.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -115,7 +119,10 @@ def local_intrinsic_dimension(
 
 
 def inverse_dimensions(logs: Float[Tensor, "m k"], estimator: Estimator) -> Float[Tensor, " m"]:
-    """One over the dimension around each row. logs: log(r_k/r_j) of j = 1 … k, the last of them 0."""
+    """Return the inverse of the dimension around each row.
+
+    `logs` holds log(r_k/r_j) for j = 1 … k; the last of them is 0.
+    """
     return 2 * logs.mean(1) if estimator == "cai2021" else logs[:, :-1].mean(1)
 
 
@@ -129,7 +136,10 @@ def _positive(inverses: Tensor, k: int, whose: str) -> Tensor:
 
 
 def different(neighbors: Neighbors, metric: NeighborMetric, *, least: int) -> Neighbors:
-    """Of the rows, or the unit rows, without duplicates. Raises InputError where fewer than `least` are left."""
+    """Return the `Neighbors` of the distinct rows (of the distinct unit rows for "cosine").
+
+    Raises InputError if fewer than `least` rows are left.
+    """
     cosine = metric == "cosine"
     of_all = neighbors.unit if cosine else neighbors
     kept = distinct_rows(of_all.rows, tolerance=SAME_DIRECTION if cosine else 0.0)
@@ -143,7 +153,7 @@ def different(neighbors: Neighbors, metric: NeighborMetric, *, least: int) -> Ne
 
 
 def duplicates(metric: NeighborMetric) -> Callable[..., str | None]:
-    """The remark of a measure that drops duplicates."""
+    """Return the `remark` function of a measure that drops duplicated rows."""
 
     def remark(x: Rows, **_) -> str | None:
         neighbors = Neighbors(x)

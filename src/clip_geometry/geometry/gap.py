@@ -1,4 +1,4 @@
-"""How far the modalities lie apart: by their means, by their pairs, as distributions."""
+"""The modality gap: how far apart the modalities are by their means, by their pairs, and as distributions."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -16,31 +16,31 @@ from clip_geometry.rows.arguments import DRAWS, Flag, Integer, Literal, flag, on
 from clip_geometry.rows.matrix import Matrix, Rows, about, as_two_sets, mean_row, total
 
 GapMetric: TypeAlias = Literal["euclidean", "cosine"]
-CENTERED = 1e-7  # length of a mean relative to the rows that only centering leaves, in float32 as in float64
+CENTERED = 1e-7  # a mean this short relative to the rows can only come from centering, in float32 or in float64
 DIRECTIONS = 512
-BLOCK = 1024  # rows: 8 MB of float64 distances
-ROUNDING = 1e-28  # of the mean square of rows or entries: sets that are this near are equal but for last digits
+BLOCK = 1024  # rows per block: 8 MB of float64 distances
+ROUNDING = 1e-28  # relative to the mean square of rows or entries; sets this close differ only by rounding
 
 
 @in_kind
 def modality_gap(
     image: Rows | Means, text: Rows | None = None, *, metric: GapMetric = "euclidean"
 ) -> Float[Tensor, ""]:
-    """Distance between the two means, ‖mean(image) − mean(text)‖, rows as given.
+    """Return the distance between the means of the modalities, ‖mean(image) − mean(text)‖, with rows as given.
 
-    In [0, 2] on unit rows, which Liang et al. 2022 take; larger is wider apart. With metric="cosine" it is
-    1 − cos(mean(image), mean(text)), in [0, 2], which leaves out how long the means are.
+    On unit rows, which Liang et al. 2022 use, the distance lies in [0, 2]; larger means wider apart. With
+    metric="cosine" it is 1 − cos(mean(image), mean(text)), also in [0, 2], which ignores the lengths of the means.
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `Means` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `Means` in place of both arguments.
         text: Rows, (m, d), m ≥ 2.
         metric: "euclidean", or "cosine" for 1 − cos.
 
     Returns:
-        The distance, a float (for tensors a 0-d float64 tensor).
+        The distance as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: The dimensions differ; or a mean is zero, as after centering, and the metric is "cosine".
+        InputError: The dimensions differ, or the metric is "cosine" and a mean is zero, as it is after centering.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -60,23 +60,23 @@ def modality_gap(
         if length <= CENTERED * square.sqrt():
             raise InputError(f"the mean of {name} is zero, as after centering, and has no direction; measure before it")
         directions.append(mean / length)
-    return (directions[0] - directions[1]).square().sum() / 2  # exact near 0, too
+    return (directions[0] - directions[1]).square().sum() / 2  # this form is also exact near 0
 
 
 @in_kind
 def relative_modality_gap(image: Rows | UnitPairs, text: Rows | None = None) -> Float[Tensor, ""]:
-    """Distance of matching pairs relative to the distances within the modalities (Schrodi et al. 2025).
+    """Return the distance of matching pairs relative to distances within the modalities (Schrodi et al. 2025).
 
-    m/(m + (i + t)/2) with D = 1 − (cos + 1)/2, m the mean of D over matching pairs, i and t its means over different
-    rows within image and within text. In [0, 1]: 0 where pairs coincide, 1/2 where they are as far apart as random rows
-    of one modality. O(nd).
+    The gap is m/(m + (i + t)/2) with D = 1 − (cos + 1)/2. m is the mean of D over matching pairs; i and t are its means
+    over pairs of different rows within image and within text. The value lies in [0, 1]. It is 0 if the pairs coincide,
+    and 1/2 if they are as far apart as random rows of one modality. The cost is O(nd).
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `UnitPairs` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `UnitPairs` in place of both arguments.
         text: Rows, (n, d), aligned with image.
 
     Returns:
-        The relative gap, a float (for tensors a 0-d float64 tensor).
+        The relative gap as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero, the numbers of rows differ, or all directions are equal (0/0).
@@ -88,7 +88,7 @@ def relative_modality_gap(image: Rows | UnitPairs, text: Rows | None = None) -> 
         0.226
     """
     pairs = UnitPairs.of(image, text)
-    between = pairs.apart / (2 * pairs.n)  # twice D, as both others; the factor cancels
+    between = pairs.apart / (2 * pairs.n)  # this and both values within are 2D; the factor cancels
     within = (pairs.image.mean_distance + pairs.text.mean_distance) / 2
     if between + within <= ROUNDING:
         raise InputError("all rows of image and text point the same way; their relative gap is 0/0")
@@ -97,11 +97,12 @@ def relative_modality_gap(image: Rows | UnitPairs, text: Rows | None = None) -> 
 
 @in_kind
 def energy_distance(image: Rows, text: Rows, *, center: Flag = False) -> Float[Tensor, ""]:
-    """Energy distance of two sets: 2 mean‖x − y‖ − mean‖x − x'‖ − mean‖y − y'‖, rows as given.
+    """Return the energy distance of two sets: 2 mean‖x − y‖ − mean‖x − x'‖ − mean‖y − y'‖, with rows as given.
 
-    The means run over all pairs of rows, a row and itself included, so that it is the distance of the two empirical
-    distributions: at least 0, and 0 only where they are equal. With center=True each set is taken about its own mean,
-    which leaves what no shift can mend. O(nmd), in blocks. Source: Székely & Rizzo 2013.
+    The means run over all pairs of rows, including each row with itself, so the value is the distance of the two
+    empirical distributions: at least 0, and 0 only if they are equal. With center=True, the mean of each set is
+    subtracted from it first, which leaves the part of the distance that no shift can remove. The cost is O(nmd), in
+    blocks. Source: Székely & Rizzo 2013.
 
     Args:
         image: Rows, (n, d), n ≥ 2.
@@ -109,7 +110,7 @@ def energy_distance(image: Rows, text: Rows, *, center: Flag = False) -> Float[T
         center: Subtract the mean of each set from it first.
 
     Returns:
-        The distance, a float (for tensors a 0-d float64 tensor).
+        The distance as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The dimensions differ.
@@ -123,7 +124,7 @@ def energy_distance(image: Rows, text: Rows, *, center: Flag = False) -> Float[T
     center = flag(center, "center")
     image, text = as_two_sets(image, text, ("image", "text"), streams=True)
     x_mean, y_mean = mean_row(image), mean_row(text)
-    if not center:  # about one point near both, where products do not cancel
+    if not center:  # center both sets at one point near both, where products do not cancel
         x_mean = y_mean = (x_mean + y_mean) / 2
     x, y = about(image, x_mean), about(text, y_mean)
     between = total(distances(a, b).sum() for a in x.split(BLOCK) for b in y.split(BLOCK)) / (len(x) * len(y))
@@ -131,7 +132,7 @@ def energy_distance(image: Rows, text: Rows, *, center: Flag = False) -> Float[T
 
 
 def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
-    """Over all n² pairs, each of different rows measured once."""
+    """Return the mean distance over all n² pairs; each pair of different rows is computed once."""
 
     def sums() -> Iterator[Tensor]:
         for start, block in zip(range(0, len(x), BLOCK), x.split(BLOCK), strict=True):
@@ -151,24 +152,26 @@ def sliced_wasserstein(
     directions: Integer = DIRECTIONS,
     seed: Integer = 0,
 ) -> Float[Tensor, ""]:
-    """Sliced 2-Wasserstein distance: √ mean W₂² of the two sets projected on random directions, rows as given.
+    """Return the sliced 2-Wasserstein distance of two sets of rows, as given.
 
-    W₂² of projections is the mean squared difference of their quantiles, and splits exactly into the squared difference
-    of the means and W₂² about the means. The means' part is taken over all directions, ‖mean(image) − mean(text)‖²/d,
-    the rest over orthonormal random ones. At least 0. O((n + m)d · directions). Source: Bonneel et al. 2015.
+    The distance is √ mean W₂² of the two sets projected on random directions. W₂² of projections is the mean squared
+    difference of their quantiles. It splits exactly into the squared difference of the means and W₂² of the centered
+    projections. The first part is averaged over all directions in closed form, ‖mean(image) − mean(text)‖²/d; the
+    second is averaged over random orthonormal directions. The distance is at least 0. The cost is O((n + m)d ·
+    directions). Source: Bonneel et al. 2015.
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `Projections` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `Projections` in place of both arguments.
         text: Rows, (m, d), m ≥ 2.
-        center: Subtract the mean of each set from it first: the rest alone.
-        directions: Number of directions; d at a time are orthonormal.
+        center: Subtract the mean of each set from it first, which leaves the second part only.
+        directions: Number of random directions, ≥ 1; each group of d directions is orthonormal.
         seed: Seed of the directions.
 
     Returns:
-        The distance, a float (for tensors a 0-d float64 tensor).
+        The distance as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: The dimensions differ, or there are no directions.
+        InputError: The dimensions differ, or `directions` is less than 1.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -187,23 +190,24 @@ def sliced_wasserstein(
 def gap_shift_share(
     image: Rows | Projections, text: Rows | None = None, *, directions: Integer = DIRECTIONS, seed: Integer = 0
 ) -> Float[Tensor, ""]:
-    """Share of the gap that is a shift of the means: ‖mean(image) − mean(text)‖²/d over `sliced_wasserstein`².
+    """Return the share of the gap that is a shift of the means.
 
-    In [0, 1]: 1 where one set is the other, shifted; 0 where the means agree. One minus it is the distributional
-    remainder, which centering leaves. The split is that of Liu et al. 2026 into centroid and distribution gap, after
-    the abstract; the distance behind it is ours.
+    The share is ‖mean(image) − mean(text)‖²/d divided by `sliced_wasserstein`². It lies in [0, 1]: 1 if one set is a
+    shifted copy of the other, 0 if the means agree. One minus the share is the distributional remainder, which
+    centering leaves. The split into centroid gap and distribution gap follows the abstract of Liu et al. 2026; the
+    choice of distance is ours.
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `Projections` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `Projections` in place of both arguments.
         text: Rows, (m, d), m ≥ 2.
-        directions: Number of directions; d at a time are orthonormal.
+        directions: Number of random directions, ≥ 1; each group of d directions is orthonormal.
         seed: Seed of the directions.
 
     Returns:
-        The share, a float (for tensors a 0-d float64 tensor).
+        The share as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: The dimensions differ, there are no directions, or the two sets are equal (0/0).
+        InputError: The dimensions differ, `directions` is less than 1, or the two sets are equal (0/0).
 
     Example:
         >>> import numpy as np, clip_geometry as cg

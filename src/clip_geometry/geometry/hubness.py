@@ -1,4 +1,4 @@
-"""Hubness: are some rows the neighbors of very many others, and some of none?"""
+"""Hubness: are some rows among the neighbors of very many other rows, and some among the neighbors of none?"""
 
 from typing import NamedTuple, TypeAlias
 
@@ -19,18 +19,19 @@ Queries: TypeAlias = Literal["image", "text"]
 
 @in_kind
 def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Skewness of the k-occurrence counts: how often each row is among the k nearest, by cosine, of another row.
+    """Return the skewness of the k-occurrence counts.
 
-    Mean of (N_i − k)³ over (mean of (N_i − k)²)^{3/2}, N_i the count of row i, whose mean is k. 0 where the counts are
-    symmetric or all equal, positive where a few hubs collect most places. Ties are broken by index, as far as unit rows
-    keep ties. Source: Radovanović et al. 2010.
+    The count N_i of row i is the number of other rows that have it among their k nearest rows, by cosine; the mean of
+    the counts is k. The skewness is the mean of (N_i − k)³ divided by (mean of (N_i − k)²)^{3/2}. It is 0 if the counts
+    are symmetric or all equal, and positive if a few hubs appear in most neighbor lists. Ties are broken by index, as
+    far as they survive the normalization of the rows. Source: Radovanović et al. 2010.
 
     Args:
-        x: Rows, (n, d), or `Neighbors`; n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
-        k: Number of neighbors.
+        x: Rows, (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1); or a precomputed `Neighbors`.
+        k: Number of neighbors, 1 ≤ k ≤ n − 1.
 
     Returns:
-        The skewness, a float (for tensors a 0-d float64 tensor).
+        The skewness as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: A row is zero, all rows are equal, n or d is too small, or k < 1.
@@ -49,11 +50,12 @@ def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
 
 
 class Hubs(NamedTuple):
-    """How unevenly rows are found.
+    """Result of `hubs` and `cross_hubs`: how unevenly rows appear in neighbor lists.
 
     Args:
-        robin_hood: Share of all places among the nearest that had to pass to other rows for all to have as many.
-        antihub_share: Share of the rows that are among the nearest of none.
+        robin_hood: Share of all places in the neighbor lists that would have to move to other rows for all rows to have
+            equally many.
+        antihub_share: Share of the rows that are in no neighbor list.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -67,19 +69,19 @@ class Hubs(NamedTuple):
 
 @in_kind
 def hubs(x: Rows | Neighbors, *, k: Integer = 10) -> Hubs:
-    """Robin Hood index and share of anti-hubs: how unevenly rows are among the k nearest of others.
+    """Return the Robin Hood index and the share of anti-hubs: how unevenly rows are among the k nearest of others.
 
-    N_i counts row i among the k nearest, by cosine, of the other rows. robin_hood = ½ Σ|N_i − k|/Σ N_i, the share of
-    places that had to be dealt out anew for all rows to be found equally often (the Hoover index); antihub_share = the
-    share of rows with N_i = 0. Both in [0, 1). Ties are broken by index. Sources: Feldbauer et al. 2018; Radovanović et
-    al. 2010.
+    N_i is the number of other rows that have row i among their k nearest rows, by cosine. robin_hood = ½ Σ|N_i − k|/Σ
+    N_i is the share of places in the neighbor lists that would have to be reassigned for all rows to be found equally
+    often (the Hoover index). antihub_share is the share of rows with N_i = 0. Both lie in [0, 1). Ties are broken by
+    index. Sources: Feldbauer et al. 2018; Radovanović et al. 2010.
 
     Args:
-        x: Rows, (n, d), or `Neighbors`; n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
-        k: Number of neighbors.
+        x: Rows, (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1); or a precomputed `Neighbors`.
+        k: Number of neighbors, 1 ≤ k ≤ n − 1.
 
     Returns:
-        A `Hubs`: robin_hood and antihub_share, floats (for tensors 0-d float64 tensors).
+        A `Hubs` with robin_hood and antihub_share, as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: A row is zero, all rows are equal, n or d is too small, or k < 1.
@@ -98,22 +100,23 @@ def hubs(x: Rows | Neighbors, *, k: Integer = 10) -> Hubs:
 
 @in_kind
 def cross_hubs(image: Rows, text: Rows, *, k: Integer = 10, queries: Queries = "image") -> Hubs:
-    """Robin Hood index and share of anti-hubs of the rows of one modality, as those of the other find them.
+    """Return the Robin Hood index and the share of anti-hubs of one modality, searched with queries from the other.
 
-    As `hubs`, with N_j how often text j is among the k nearest texts, by cosine, of an image; with queries="text" how
-    often an image is among those of a text. The mean of N_j is nk/m.
+    The definitions are those of `hubs`, where N_j is the number of images that have text j among their k nearest texts,
+    by cosine. With queries="text", N_j is the number of texts that have image j among their k nearest images. The mean
+    of N_j is nk/m.
 
     Args:
         image: Rows, (n, d), n ≥ 2, d ≥ 2.
         text: Rows, (m, d), m ≥ k, m ≥ 2; they need not pair with the images.
-        k: Number of neighbors.
-        queries: "image" looks for texts, "text" for images.
+        k: Number of neighbors, from 1 to the number of rows of the modality that is searched.
+        queries: "image" searches the texts, "text" the images.
 
     Returns:
-        A `Hubs`: robin_hood and antihub_share, floats (for tensors 0-d float64 tensors).
+        A `Hubs` with robin_hood and antihub_share, as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
-        InputError: A row is zero, all rows of a set are equal, there are fewer than k rows to find, or k < 1.
+        InputError: A row is zero, all rows of a set are equal, there are fewer than k rows to search, or k < 1.
 
     Example:
         >>> import numpy as np, clip_geometry as cg

@@ -1,6 +1,7 @@
-"""How many directions the variance uses: participation ratio and IsoScore.
+"""Participation ratio and IsoScore: how many directions the variance uses.
 
-All are functions of the moments: nothing is decomposed, so the gradients are finite where eigenvalues repeat.
+All measures here are functions of the moments. No matrix is decomposed, so the gradients are finite where eigenvalues
+repeat.
 """
 
 import torch
@@ -14,22 +15,22 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import Flag, Number, flag, real_number
 from clip_geometry.rows.matrix import Rows, as_rows
 
-SMALLEST_FOURTH = 1e-290  # smaller sums of fourth powers lose digits
-ROUNDING = 1e-8  # of n²: what is left of the terms of ‖C‖²'s unbiased estimate is noise below
+SMALLEST_FOURTH = 1e-290  # smaller sums of fourth powers lose precision
+ROUNDING = 1e-8  # relative to n²; a smaller unbiased estimate of ‖C‖² is rounding noise of its terms
 
 
 @in_kind
 def participation_ratio(x: Rows | Moments) -> Float[Tensor, ""]:
-    """Effective number of dimensions that the variance uses.
+    """Return the participation ratio, the effective number of dimensions that the variance uses.
 
-    PR = tr(C)²/‖C‖_F² = (Σλ)²/Σλ², C the covariance, λ its eigenvalues, which are not computed. In [1, min(d, n − 1)];
-    higher is more isotropic.
+    PR = tr(C)²/‖C‖_F² = (Σλ)²/Σλ², where C is the covariance and λ are its eigenvalues, which are not computed. The
+    ratio lies in [1, min(d, n − 1)]; higher is more isotropic.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `Moments`.
 
     Returns:
-        The ratio, a float (for tensors a 0-d float64 tensor).
+        The ratio as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal.
@@ -45,27 +46,27 @@ def participation_ratio(x: Rows | Moments) -> Float[Tensor, ""]:
 
 @in_kind
 def isoscore(x: Rows | Moments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
-    """IsoScore: the participation ratio, rescaled to [0, 1] (Rudman et al. 2022).
+    """Return the IsoScore: the participation ratio, rescaled to [0, 1] (Rudman et al. 2022).
 
-    (PR − 1)/(d − 1), PR = tr(C)²/‖C‖_F². Equal to the published algorithm (PCA, normalized diagonal, isotropy defect)
-    in exact arithmetic. 1 where the covariance is a multiple of the identity, 0 where all variance lies on a line.
-    Biased low for small n: about n/(n + d) on an isotropic Gaussian.
+    IsoScore = (PR − 1)/(d − 1), where PR = tr(C)²/‖C‖_F². In exact arithmetic it equals the published algorithm (PCA,
+    normalized diagonal, isotropy defect). It is 1 if the covariance is a multiple of the identity, and 0 if all
+    variance lies on a line. For small n it is biased low: on an isotropic Gaussian it is about n/(n + d).
 
-    With unbiased=True, PR = a/b, where a and b are the U-statistics of tr(C)² and ‖C‖_F², unbiased for any
-    distribution. Their ratio is bias-corrected, not unbiased, and may leave [0, 1]: it is too high from few rows, also
-    for Gaussian ones where n is close to a small d (by 0.02 for 16 isotropic rows with d = 16). With S = C,
-    Q = Σ‖w_i − μ‖⁴, q = Q/(n − 1) and f = (n − 1)/(n(n − 2)(n − 3)):
+    With unbiased=True, PR = a/b, where a and b are U-statistics that estimate tr(C)² and ‖C‖_F² without bias for any
+    distribution. Their ratio is bias-corrected, not unbiased, and may leave [0, 1]. It is too high for few rows, also
+    for Gaussian rows if n is close to a small d (by 0.02 for 16 isotropic rows with d = 16). With S = C, Q = Σ‖w_i −
+    μ‖⁴, q = Q/(n − 1) and f = (n − 1)/(n(n − 2)(n − 3)):
 
         b = f[(n − 1)(n − 2)‖S‖_F² + tr(S)² − n q],    a = f[2‖S‖_F² + (n² − 3n + 1) tr(S)² − n q].
 
     Source: Himeno & Yamada 2014.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2 (unbiased: 4), d ≥ 2.
+        x: Rows, (n, d), n ≥ 2 (n ≥ 4 with `unbiased`), d ≥ 2; or a precomputed `Moments`.
         unbiased: Correct the bias of small samples.
 
     Returns:
-        The score, a float (for tensors a 0-d float64 tensor).
+        The score as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal, d = 1, or b ≤ 0.
@@ -99,17 +100,17 @@ def isoscore(x: Rows | Moments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
 
 @in_kind
 def isoscore_star(x: Rows | Moments, covariance: Rows, *, zeta: Number) -> Float[Tensor, ""]:
-    """IsoScore*: IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0 (Rudman & Eickhoff 2024).
+    """Return IsoScore*: the IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0 (Rudman & Eickhoff 2024).
 
-    In [0, 1]. Differentiable in x and C_0.
+    The score lies in [0, 1] and is differentiable in x and C_0.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
-        covariance: C_0, (d, d), from a larger sample.
-        zeta: ζ in [0, 1]; 0 is `isoscore`, 1 the score of C_0 alone.
+        x: Rows, (n, d), n ≥ 2, d ≥ 2; or a precomputed `Moments`.
+        covariance: C_0, (d, d), the covariance of a larger sample.
+        zeta: ζ in [0, 1]; 0 gives `isoscore`, 1 the score of C_0 alone.
 
     Returns:
-        The score, a float (for tensors a 0-d float64 tensor).
+        The score as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: C_0 has another shape or is not symmetric, ζ lies outside [0, 1], or the shrunken covariance is
@@ -136,8 +137,8 @@ def isoscore_star(x: Rows | Moments, covariance: Rows, *, zeta: Number) -> Float
 
 
 def _ratio(scatter: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
-    """tr(S)²/‖S‖², the same for every multiple of S, at least 1 for every covariance."""
-    scaled = scatter / scatter.trace()  # small rows: the squares of variances would leave the range
+    """Return tr(S)²/‖S‖², which is the same for every multiple of S and at least 1 for every covariance."""
+    scaled = scatter / scatter.trace()  # for small rows the squared variances would leave the range
     return (1 / scaled.square().sum()).clamp(min=1)
 
 

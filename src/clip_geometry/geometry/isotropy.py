@@ -1,4 +1,4 @@
-"""Are the rows isotropic? By the partition function, and by tests with a p-value."""
+"""Isotropy of the rows, measured by the partition function and by tests with a p-value."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -24,7 +24,10 @@ class PartitionIsotropy(NamedTuple):
 
 
 class SignConventions(NamedTuple):
-    """invariant: over E ∪ −E. canonical: each eigenvector on the side of the mean."""
+    """Isotropy under both conventions for the signs of the eigenvectors.
+
+    "invariant" uses E ∪ −E. "canonical" orients each eigenvector toward the mean.
+    """
 
     invariant: PartitionIsotropy
     canonical: PartitionIsotropy
@@ -32,22 +35,24 @@ class SignConventions(NamedTuple):
 
 @in_kind
 def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> PartitionIsotropy:
-    """Isotropy I1 and I2 by the partition function (Mu & Viswanath 2018; Wang et al. 2020), rows as given.
+    """Return the isotropies I1 and I2 of the partition function (Mu & Viswanath 2018; Wang et al. 2020), rows as given.
 
-    Z(v) = Σ_i exp⟨v, w_i⟩ over a set E of directions, the eigenvectors of xᵀx (uncentered): i1 = min_E Z/max_E Z in (0,
-    1], 1 is isotropic; i2 = std_E Z/mean_E Z ≥ 0 (population), 0 is isotropic. Both depend on the scale: on unit rows
-    I1 ≥ e⁻². An I2 below about 1e-12 is rounding.
+    The partition function is Z(v) = Σ_i exp⟨v, w_i⟩, where w_i are the rows and v runs over a set E of directions, the
+    eigenvectors of xᵀx (uncentered). i1 = min_E Z/max_E Z lies in (0, 1]; 1 is isotropic. i2 = std_E Z/mean_E Z ≥ 0
+    (population); 0 is isotropic. Both depend on the scale of the rows: on unit rows I1 ≥ e⁻². Values of I2 below about
+    1e-12 are rounding error.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
-        convention: Eigenvectors have no sign. "invariant": E ∪ −E. "canonical": each v with ⟨v, mean⟩ ≥ 0; undetermined
-            where |⟨v, mean⟩| ≤ 1e-10 × the root mean square of the row lengths, as after centering. "rows": the rows of
-            the matrix of canonical eigenvectors (ascending eigenvalues) instead of its columns, which reproduces
-            published values and says nothing beyond ‖mean‖/√d; arbitrary where the rank is below d. None is unique
-            where eigenvalues repeat (whitened data). With d = 1 the last two have one direction: 1 and 0.
+        convention: How signs are chosen, since eigenvectors have none. "invariant" uses E ∪ −E. "canonical" takes each
+            v with ⟨v, mean⟩ ≥ 0, which is undetermined where |⟨v, mean⟩| ≤ 1e-10 × the root mean square of the row
+            lengths, as after centering. "rows" uses the rows of the matrix of canonical eigenvectors (ascending
+            eigenvalues) instead of its columns. It reproduces published values, but says nothing beyond ‖mean‖/√d, and
+            is arbitrary if the rank is below d. No convention is unique where eigenvalues repeat (whitened data). With
+            d = 1, "canonical" and "rows" have a single direction, so i1 = 1 and i2 = 0.
 
     Returns:
-        A `PartitionIsotropy`: i1 and i2, floats (for tensors 0-d float64 tensors).
+        A `PartitionIsotropy` with i1 and i2, as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: The rows are not usable, or the convention is unknown.
@@ -65,7 +70,7 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
 
 @in_kind
 def partition_by_sign(x: Rows | Partition) -> SignConventions:
-    """partition_isotropy in both conventions of signs, from one decomposition."""
+    """Return the partition isotropy under both sign conventions, from one decomposition."""
     found = Partition.of(x)
     canonical = torch.where(found.along < 0, found.backward, found.forward)
     return SignConventions(_isotropy(torch.cat([found.forward, found.backward])), _isotropy(canonical))
@@ -73,7 +78,7 @@ def partition_by_sign(x: Rows | Partition) -> SignConventions:
 
 @in_kind
 def partition_by_rows(x: Rows) -> PartitionIsotropy:
-    """partition_isotropy over the rows of the canonical eigenvector matrix."""
+    """Return the partition isotropy over the rows of the matrix of canonical eigenvectors."""
     x = as_matrix(x)
     vectors = right_singular_vectors(x)
     canonical = torch.where(mean_row(x) @ vectors < 0, -vectors, vectors)
@@ -82,16 +87,16 @@ def partition_by_rows(x: Rows) -> PartitionIsotropy:
 
 @in_kind
 def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
-    """Isotropy I1 and I2 over given directions instead of the eigenvectors.
+    """Return the isotropies I1 and I2 over given directions instead of the eigenvectors.
 
-    Over a basis unrelated to the data, I2 is near ‖mean‖/√d, whatever else the rows do.
+    Over a basis that is unrelated to the data, I2 is near ‖mean‖/√d, whatever else is true of the rows.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
         directions: Directions as rows, (m, d), m ≥ 1.
 
     Returns:
-        A `PartitionIsotropy`: i1 and i2, floats (for tensors 0-d float64 tensors).
+        A `PartitionIsotropy` with i1 and i2, as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: The dimensions differ.
@@ -122,8 +127,8 @@ class IsotropyTest(NamedTuple):
     """Result of a test of isotropy.
 
     Args:
-        z: How many standard deviations the statistic lies above its mean under isotropy.
-        p_value: Probability of at least this z under isotropy; uniform in [0, 1] there.
+        z: Number of standard deviations by which the statistic exceeds its mean under isotropy.
+        p_value: Probability of a z at least this large under isotropy. Under isotropy it is uniform in [0, 1].
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -138,17 +143,17 @@ class IsotropyTest(NamedTuple):
 
 @in_kind
 def rayleigh_test(x: Rows) -> IsotropyTest:
-    """Rayleigh test: do the directions of the rows have a common mean, beyond chance?
+    """Test whether the directions of the rows have a common mean, beyond chance (Rayleigh test).
 
-    n‖ū‖² of the unit rows, which has mean 1 and variance 2(n − 1)/(nd) where directions are uniform; p from Pearson's
-    curve (a scaled χ²) with the exact third moment, which is the classical χ²_d as n grows and holds for n < d as well.
-    Source: Mardia & Jupp 2000, section 10.4. O(nd).
+    The statistic is n‖ū‖² of the unit rows. For uniform directions it has mean 1 and variance 2(n − 1)/(nd). The
+    p-value comes from Pearson's curve (a scaled χ²) with the exact third moment. It tends to the classical χ²_d test as
+    n grows, and also holds for n < d. The cost is O(nd). Source: Mardia & Jupp 2000, section 10.4.
 
     Args:
-        x: Rows, (n, d), n ≥ 3, d ≥ 2, none zero.
+        x: Rows, (n, d), n ≥ 3, d ≥ 2, none of them zero.
 
     Returns:
-        An `IsotropyTest`, floats (for tensors 0-d float64 tensors).
+        An `IsotropyTest` of floats, or of 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: A row is zero, or n or d is too small.
@@ -162,24 +167,25 @@ def rayleigh_test(x: Rows) -> IsotropyTest:
     """
     unit = unit_rows(as_matrix(x, least=3, least_d=2))
     n, d = unit.shape
-    # three different pairs of rows have third moments together only around a triangle, where it is 1/d²
+    # the joint third moment of three different pairs of rows is nonzero only around a triangle, where it is 1/d²
     return _test(n * mean_row(unit).square().sum() - 1, 2 * (n - 1) / (n * d), 8 * (n - 1) * (n - 2) / (n * d) ** 2)
 
 
 @in_kind
 def bingham_test(x: Rows) -> IsotropyTest:
-    """Bingham test: are some axes preferred by the directions of the rows, whatever their sign, beyond chance?
+    """Test whether the directions of the rows prefer some axes, whatever their sign, beyond chance (Bingham test).
 
-    n tr T² − (n − 1)/d − 1, T the mean of u uᵀ over the unit rows, which has mean 0 and variance
-    4(n − 1)(d − 1)/(nd²(d + 2)) where directions are uniform; p as in `rayleigh_test`, the classical
-    χ² of (d − 1)(d + 2)/2 degrees of freedom as n grows. An axis that rows follow in both senses, which the Rayleigh
-    test does not see, is found here. Source: Bingham 1974; Mardia & Jupp 2000, section 10.7. O(nd min(n, d)).
+    The statistic is n tr T² − (n − 1)/d − 1, where T is the mean of u uᵀ over the unit rows. For uniform directions it
+    has mean 0 and variance 4(n − 1)(d − 1)/(nd²(d + 2)). The p-value is computed as in `rayleigh_test`, and tends to
+    the classical χ² test with (d − 1)(d + 2)/2 degrees of freedom as n grows. This test finds axes along which rows
+    point in both senses, which the Rayleigh test cannot see. The cost is O(nd min(n, d)). Source: Bingham 1974; Mardia
+    & Jupp 2000, section 10.7.
 
     Args:
-        x: Rows, (n, d), n ≥ 3, d ≥ 2, none zero.
+        x: Rows, (n, d), n ≥ 3, d ≥ 2, none of them zero.
 
     Returns:
-        An `IsotropyTest`, floats (for tensors 0-d float64 tensors).
+        An `IsotropyTest` of floats, or of 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: A row is zero, or n or d is too small.
@@ -202,17 +208,19 @@ def bingham_test(x: Rows) -> IsotropyTest:
 
 @in_kind
 def sphericity_test(x: Rows) -> IsotropyTest:
-    """John's test: have Gaussian rows the same variance in all directions, about their mean? Also for n < d.
+    """Test whether Gaussian rows have the same variance in all directions about their mean (John's test).
 
-    tr S²/(tr S)², S the covariance, with its exact mean and variance for Gaussian rows, in the shape of the χ² of
-    m(m + 1)/2 − 1 degrees of freedom, m = min(n − 1, d): John's χ² as n grows, Ledoit & Wolf's normal limit as n and d
-    grow together. Rows of equal length are not Gaussian and vary less: take `bingham_test` for them. O(nd min(n, d)).
+    The statistic is tr S²/(tr S)², where S is the covariance, standardized with its exact mean and variance for
+    Gaussian rows. The test also works for n < d. The p-value uses the shape of the χ² with m(m + 1)/2 − 1 degrees of
+    freedom, m = min(n − 1, d). It tends to John's χ² test as n grows, and to Ledoit & Wolf's normal limit as n and d
+    grow together. Rows of equal length are not Gaussian and vary less; use `bingham_test` for them. The cost is O(nd
+    min(n, d)).
 
     Args:
         x: Rows, (n, d), n ≥ 3, d ≥ 2.
 
     Returns:
-        An `IsotropyTest`, floats (for tensors 0-d float64 tensors).
+        An `IsotropyTest` of floats, or of 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: All rows are equal, or n or d is too small.
@@ -225,10 +233,11 @@ def sphericity_test(x: Rows) -> IsotropyTest:
         (0.24, 11.4)
     """
     x = as_rows(x, least=3, least_d=2)
-    products = as_moments(x.double() / x.abs().amax().clamp(min=1e-300)).M2  # whose squares stay in range
+    products = as_moments(x.double() / x.abs().amax().clamp(min=1e-300)).M2  # scaled so that squares stay in range
     n, d = len(x) - 1, x.shape[1]
     size = n * d
-    # from moments of the trace of a Wishart matrix and of its square; whole numbers, of which the small rest is exact
+    # from the moments of the traces of a Wishart matrix and of its square; in integers, so that the small difference is
+    # exact
     square = 4 * size * (2 * n**2 + 2 * d**2 + 5 * (n * d + n + d + 1)) + (size * (n + d + 1)) ** 2
     fourth = size * (size + 2) * (size + 4) * (size + 6)
     variance = (square * (size + 2) ** 2 - fourth * (n + d + 1) ** 2) / (fourth * (size + 2) ** 2)
@@ -238,7 +247,7 @@ def sphericity_test(x: Rows) -> IsotropyTest:
 
 
 def _test(excess: Float[Tensor, ""], variance: float, third: float) -> IsotropyTest:
-    """The upper tail of a statistic less its mean, by the scaled χ² of equal variance and third moment."""
+    """Return the upper tail of a centered statistic, from the scaled χ² with the same variance and third moment."""
     z, degrees = excess / variance**0.5, 8 * variance**3 / third**2
     quantile = (degrees + z * (2 * degrees) ** 0.5).clamp(min=0)
     return IsotropyTest(z, torch.special.gammaincc(quantile.new_tensor(degrees / 2), quantile.detach() / 2))

@@ -1,4 +1,4 @@
-"""What comes out has the kind of what went in: a number is a tensor for tensors and a float for arrays."""
+"""Result types that follow the input: a number is a tensor for tensor input, and a float for arrays."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from clip_geometry.rows.streamed import StreamedRows
 if TYPE_CHECKING:
     import numpy
 
-# the fields of a result, for which type checkers have no word
+# types of the fields of a result, which type checkers cannot express
 Value: TypeAlias = Any  # a 0-d tensor or a float
 Values: TypeAlias = Any  # a tensor or an array
 
@@ -25,14 +25,14 @@ Result = TypeVar("Result", bound=tuple | dict)
 
 
 class DataFrameLike(Protocol):
-    """A table of pandas or its like."""
+    """A pandas DataFrame or a similar table."""
 
     def to_numpy(self) -> Any: ...
 
 
-@runtime_checkable  # by the tests, which check all types
+@runtime_checkable  # needed by the tests, which check all types
 class InKind(Protocol[P, OfTensors, OfArrays]):
-    """What `in_kind` makes of a function, for type checkers."""
+    """Type of a function decorated with `in_kind`, for type checkers."""
 
     __name__: str
 
@@ -57,7 +57,7 @@ def in_kind(function: Callable[P, Result]) -> Callable[P, Result]: ...
 
 
 def in_kind(function: Callable[..., Any]) -> Any:
-    """Decorator: what the function of rows computes as tensors or floats is returned in the kind of the rows."""
+    """Decorate a function of rows so that its tensors or floats are returned in the type of the rows."""
 
     @functools.wraps(function)
     def returned(*args: Any, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ def in_kind(function: Callable[..., Any]) -> Any:
     return returned
 
 
-if TYPE_CHECKING:  # only its shape tells a vector from a number
+if TYPE_CHECKING:  # at runtime the shape tells vectors from numbers; type checkers need two decorators
 
     def arrays_in_kind(function: Callable[Concatenate[Rows, P], Tensor]) -> InKind[P, Tensor, numpy.ndarray]: ...
 else:
@@ -74,10 +74,11 @@ else:
 
 
 def as_given(result: Any, given: Iterable[Any]) -> Any:
-    """`result`, and every number in it, in the kind of the rows among what was `given`, which may be labels too.
+    """Return `result`, and every number in it, in the type of the rows.
 
-    Tensors on the device of the rows if these are a tensor (of several sets, one), floats and numpy arrays otherwise.
-    What is computed from StreamedRows and statistics stays as it is.
+    `given` holds the arguments, which may include labels. If the rows are a tensor, or one of several sets is, the
+    result is tensors on the device of the rows; otherwise it is floats and numpy arrays. Results computed from
+    StreamedRows or statistics are returned unchanged.
     """
     device = None
     for each in given:
@@ -88,7 +89,7 @@ def as_given(result: Any, given: Iterable[Any]) -> Any:
 
 
 def _device(given: Any) -> torch.device | None:
-    """Where rows are, as a tensor or a list of tensors; None for all else, as labels are."""
+    """Return the device of rows given as a tensor or a list of tensors; None for anything else, such as labels."""
     dims = 2
     if isinstance(given, list | tuple) and given:
         given, dims = given[0], 1

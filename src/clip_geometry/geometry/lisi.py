@@ -1,4 +1,4 @@
-"""Local inverse Simpson's index: how many labels there are, in effect, around a row."""
+"""Local inverse Simpson's index (LISI): the effective number of labels around a row."""
 
 import math
 
@@ -14,28 +14,29 @@ from clip_geometry.rows.arguments import Integer
 from clip_geometry.rows.matrix import Labels, Rows, as_codes, as_two_sets
 
 K = 90  # neighbors; the perplexity is a third of them, as in the reference implementations
-LARGEST = 800.0  # of an exponent whose exponential is 0 in float64
+LARGEST = 800.0  # exponents beyond are clamped; exp(−LARGEST) is 0 in float64
 
 
 @arrays_in_kind
 @torch.no_grad()
 def lisi(x: Rows | Neighbors, labels: Labels, *, k: Integer = K) -> Float[Tensor, " n"]:
-    """Local inverse Simpson's index of each row: the number of labels around it, in effect.
+    """Return the local inverse Simpson's index of each row: the effective number of labels around it.
 
-    1/Σ_c p_c², p_c the weight of label c among the k nearest other rows, Euclidean. The weights are exp(−β r), r the
-    distance, with β such that their perplexity is k/3; where k/3 or more rows are nearest of all, these have equal
-    weights. In [1, number of labels]. Source: Korsunsky et al. 2019.
+    The index is 1/Σ_c p_c², where p_c is the weight of label c among the k nearest other rows, by Euclidean distance. A
+    neighbor at distance r has the weight exp(−β r), with β chosen so that the perplexity of the weights is k/3. If k/3
+    or more rows tie for the nearest, these have equal weights. The index lies in [1, number of labels]. Source:
+    Korsunsky et al. 2019.
 
     Args:
-        x: Rows, (n, d), n ≥ k + 1.
-        labels: One label per row, (n,), of at least two values.
+        x: Rows, (n, d), n ≥ k + 1; or a precomputed `Neighbors`.
+        labels: One label per row, (n,), with at least two different values.
         k: Number of neighbors, ≥ 3.
 
     Returns:
         The indices, (n,), float64, without gradient.
 
     Raises:
-        InputError: There are too few rows, or the labels do not fit.
+        InputError: There are too few rows, or the labels do not match the rows.
 
     Example:
         >>> import clip_geometry as cg
@@ -52,10 +53,11 @@ def lisi(x: Rows | Neighbors, labels: Labels, *, k: Integer = K) -> Float[Tensor
 
 
 def _weights(distances: Float[Tensor, "n k"], perplexity: float) -> Float[Tensor, "n k"]:
-    """exp(−β r)/Σ exp(−β r) of each row, β by bisection, to the last digits. distances: ascending."""
+    """Return exp(−β r)/Σ exp(−β r) for each row of ascending distances, with β found by bisection to full precision."""
     gaps = distances - distances[:, :1]
-    gaps = gaps / gaps[:, -1:].clamp(min=torch.finfo(gaps.dtype).tiny)  # the same weights in any unit
-    tied = (gaps == 0).sum(1, keepdim=True) >= perplexity  # no β is large enough
+    # makes the weights independent of the unit of length
+    gaps = gaps / gaps[:, -1:].clamp(min=torch.finfo(gaps.dtype).tiny)
+    tied = (gaps == 0).sum(1, keepdim=True) >= perplexity  # no β is large enough: the ties alone have this perplexity
 
     def above(beta: Tensor) -> Tensor:
         exponents = (beta * gaps).clamp(max=LARGEST)
@@ -77,10 +79,10 @@ def _weights(distances: Float[Tensor, "n k"], perplexity: float) -> Float[Tensor
 
 @in_kind
 def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
-    """Integration LISI with the modality as the batch: median `lisi` of all rows, less 1.
+    """Return the integration LISI with the modality as the batch: the median `lisi` of all rows, minus 1.
 
-    In [0, 1] (Luecken et al. 2022): 0 where the neighborhoods of most rows are of one modality, 1 where they hold both
-    in equal parts.
+    The value lies in [0, 1] (Luecken et al. 2022): 0 if the neighborhoods of most rows contain one modality, 1 if they
+    contain both in equal parts.
 
     Args:
         image: Rows, (n, d), n ≥ 2.
@@ -88,7 +90,7 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
         k: Number of neighbors, ≥ 3.
 
     Returns:
-        The median, a float (for tensors a 0-d float64 tensor).
+        The score as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The dimensions differ, there are too few rows, or all rows are equal.
@@ -107,22 +109,22 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
 
 @in_kind
 def clisi(x: Rows, labels: Labels, *, k: Integer = K) -> Float[Tensor, ""]:
-    """Cell-type LISI with the class as the cell type: (K − median `lisi`)/(K − 1), K the number of labels.
+    """Return the cell-type LISI with the class as the cell type: (K − median `lisi`)/(K − 1), K the number of labels.
 
-    In [0, 1] (Luecken et al. 2022): 1 where the neighborhoods of most rows are of one class, 0 where they hold all in
-    equal parts. Of two modalities, give the rows and the labels of both: of a repair that mixes the modalities, it says
-    whether the classes survived.
+    The value lies in [0, 1] (Luecken et al. 2022): 1 if the neighborhoods of most rows contain one class, 0 if they
+    contain all classes in equal parts. For two modalities, pass the rows and the labels of both. After a repair that
+    mixes the modalities, the score then shows whether the classes survived.
 
     Args:
         x: Rows, (n, d), n ≥ k + 1.
-        labels: One label per row, (n,), of at least two values.
+        labels: One label per row, (n,), with at least two different values.
         k: Number of neighbors, ≥ 3.
 
     Returns:
-        The score, a float (for tensors a 0-d float64 tensor).
+        The score as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: There are too few rows, all rows are equal, or the labels do not fit.
+        InputError: There are too few rows, all rows are equal, or the labels do not match the rows.
 
     Example:
         >>> import numpy as np, clip_geometry as cg

@@ -1,4 +1,4 @@
-"""What is known about a measure, and the table of all measures."""
+"""The `Measure` class and `measures`, the registry of all measures."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,25 +15,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure: one number and the function that computes it.
+    """A measure: a single number and the function that computes it.
 
-    What a reader has to know about it is its catalog entry, whose fields are attributes, too: `measure.title`,
-    `measure.caveat` and the others of `Description`.
+    Its documentation is its catalog entry. The fields of the entry are also attributes: `measure.title`,
+    `measure.caveat` and all other fields of `Description`.
 
     Args:
-        name: Its name in `measures`, with a variant in brackets, and in the catalog.
-        function: Takes the sets and returns the number, or a result that has it as an attribute.
-        attribute: The field (it may be dotted) or key of the function's result that is this measure, or None where the
-            result is.
-        options: Keyword arguments of the function.
-        remark: Function of the same arguments: what the number leaves out, or None.
-        statistic: The `Statistic` that its function takes in place of all sets, or None where that takes rows only. It
-            is computed once for all measures that share it, and of the rows without each block from shared work.
-        streams: Whether it takes `StreamedRows`, in a bounded number of blocks. Otherwise it needs all rows in memory.
-        aggregated: Whether each of its passes is an aggregation (`StreamedRows.aggregate`), which an engine can run.
-        shares: Returns, for each number of the evaluator that is a mean over queries of values from 0 to 1, a `Share`,
-            which has its standard error and its interval. Takes what the function takes, and `items`, the items of the
-            rows of each sampled set. The jackknife over blocks serves the numbers without one.
+        name: Name in `measures` and in the catalog, with a variant in brackets, as in `silhouette[cosine]`.
+        function: Takes the sets and returns the number, or a result that contains it.
+        attribute: Field (possibly dotted) or key of the function's result that holds the number, or None if the result
+            itself is the number.
+        options: Keyword arguments for the function.
+        remark: Function of the same arguments that returns a remark on what the number leaves out, or None.
+        statistic: The `Statistic` that the function accepts in place of all sets, or None if it takes rows only. It is
+            computed once for all measures that share it. For the jackknife, it is computed without each block from
+            shared work.
+        streams: Whether the function accepts `StreamedRows`, which it reads in a bounded number of blocks. Otherwise
+            all rows must fit in memory.
+        aggregated: Whether each pass over the rows is an aggregation (`StreamedRows.aggregate`), which an engine can
+            run.
+        shares: Function that returns a `Share`, with a standard error and an interval, for each number of an evaluator
+            that is a mean over queries of values from 0 to 1. It takes the arguments of the function and `items`, the
+            items of the rows of each sampled set. Numbers without a `Share` use the jackknife over blocks.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -61,8 +64,10 @@ class Measure:
         raise AttributeError(name)
 
     def __call__(self, *sets) -> Value:
-        """The number: a 0-d float64 tensor for tensors, a float for arrays. Raises InputError for sets too small to
-        have it, besides what its function raises."""
+        """Return the number: a 0-d float64 tensor for tensor input, a float for arrays.
+
+        Raises InputError if the sets are too small for the number to exist, in addition to the errors of the function.
+        """
         result = self.function(*sets, **self.options)
         try:
             return as_given(self.pick(result), sets)
@@ -72,24 +77,24 @@ class Measure:
             ) from None
 
     def without_each(self, *sets: Any) -> Iterator[Any] | None:
-        """What the function returns without each block in turn; None where that is best found one by one.
+        """Yield the function's result without each block in turn; return None if computing them one by one is best.
 
         Args:
-            sets: What the measure takes, `Dealt` in place of each set of rows.
+            sets: The arguments of the measure, with `Dealt` in place of each set of rows.
         """
         fewest = min(each.fewest for each in sets if isinstance(each, Dealt))
         found = None if self.statistic is None or fewest < self.least_n else self.statistic.without_each(*sets)
         return None if found is None else (self.function(each, **self.options) for each in found)
 
     def pick(self, result: Any) -> Value:
-        """The number out of what the function returned. Raises KeyError where it has no such number."""
+        """Return the number from the function's result. Raises KeyError if the result does not contain it."""
         if self.attribute is None:
             return result
         of = itemgetter if isinstance(result, Mapping) else attrgetter
         return of(self.attribute)(result)
 
 
-# all of them, whatever is imported: what other layers add is imported when it is asked for
+# complete regardless of imports: the modules in `more`, which add measures, are imported on demand
 measures: Registry[Measure] = Registry(
     "measure",
     "clip-geometry list measures",
@@ -98,12 +103,12 @@ measures: Registry[Measure] = Registry(
 
 
 def add_measure(measure: Measure, *variants: Measure, entries: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    """Registers a measure and its variants in `measures`.
+    """Register a measure and its variants in `measures`.
 
     Args:
         measure: The measure. Its name must be new.
         variants: Its variants, made by `variant`.
-        entries: Name → the fields of its `Description`, of measures that geometry/catalog.yaml does not have.
+        entries: Maps names to the fields of their `Description`, for measures that are not in geometry/catalog.yaml.
 
     Raises:
         ValueError: A name is registered already.
@@ -123,12 +128,13 @@ def add_measure(measure: Measure, *variants: Measure, entries: Mapping[str, Mapp
 
 
 def variant(measure: Measure, name: str, **changes: Any) -> Measure:
-    """Makes the variant `measure[name]`.
+    """Create the variant `measure[name]`.
 
     Args:
         measure: The measure.
         name: Name of the variant, without brackets.
-        changes: Fields of `Measure` that differ. A variant with another function streams only if it says so.
+        changes: Fields of `Measure` that differ. A variant with another function does not stream unless `streams` is
+            set.
 
     Returns:
         The variant, which is not registered yet.
@@ -145,13 +151,25 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
 
 
 def by_group(*, all: bool = False) -> list[Measure]:
-    """The measures taken by default, or all, group by group, without the numbers of evaluators."""
+    """Return the default measures, or all measures, sorted by group.
+
+    The numbers of evaluators are not included.
+
+    Args:
+        all: Whether to return all measures instead of the default ones.
+
+    Returns:
+        The measures.
+    """
     members = [measure for measure in measures.values() if (all or measure.by_default) and not measure.evaluator]
     return sorted(members, key=lambda measure: GROUPS.index(measure.group))
 
 
 def as_measure(measure: str | T) -> Measure | T:
-    """The measure of that name; a Measure or a function is returned as it is. Raises InputError for unknown names."""
+    """Return the measure with the given name. A Measure or a function is returned unchanged.
+
+    Raises InputError for unknown names.
+    """
     if isinstance(measure, str):
         return measures[measure]
     if not callable(measure):
@@ -160,7 +178,7 @@ def as_measure(measure: str | T) -> Measure | T:
 
 
 def as_registered(measure: str | Measure) -> Measure:
-    """The same, but no function, of which it is unknown what it takes."""
+    """Like `as_measure`, but reject plain functions, whose arguments are unknown."""
     found = as_measure(measure)
     if not isinstance(found, Measure):
         raise InputError(f"measure = {shown(measure)}; expected a name or a Measure, which says what it takes")

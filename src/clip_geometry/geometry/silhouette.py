@@ -1,4 +1,4 @@
-"""Silhouette (Rousseeuw 1987): do the rows lie closer to their own class than to the nearest other one?"""
+"""Silhouette (Rousseeuw 1987): are the rows closer to their own class than to the nearest other class?"""
 
 from typing import NamedTuple, TypeAlias
 
@@ -28,22 +28,23 @@ ROWS = 4096
 def silhouette(
     x: Rows | ClassDistances, labels: Labels | None = None, *, metric: Metric = "euclidean"
 ) -> Float[Tensor, ""]:
-    """Mean silhouette of the rows.
+    """Return the mean silhouette of the rows.
 
-    The mean of `silhouette_samples`, which has the formula. In [−1, 1]; higher means tighter, better separated classes.
-    Interchangeable with scikit-learn's silhouette_score, but for its sample_size, the silhouette of a random subset:
-    `sampled_silhouette` takes a size and a seed, and estimates the silhouette of all rows.
+    The silhouette of one row is defined in `silhouette_samples`. The mean lies in [−1, 1]; higher means tighter, better
+    separated classes. The function can replace scikit-learn's silhouette_score, except for its sample_size, which
+    returns the silhouette of a random subset. `sampled_silhouette` takes a size and a seed instead, and estimates the
+    silhouette of all rows.
 
     Args:
-        x: Rows, (n, d), n ≥ 3; or `ClassDistances` alone.
-        labels: One label per row, (n,), of at least two and at most n − 1 values.
+        x: Rows, (n, d), n ≥ 3; or a precomputed `ClassDistances` in place of both arguments.
+        labels: One label per row, (n,), with at least two and at most n − 1 different values.
         metric: "euclidean", "sqeuclidean", "cosine" or "precomputed", as in `silhouette_samples`.
 
     Returns:
-        The mean, a float (for tensors a 0-d float64 tensor).
+        The mean as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: The labels do not fit, or the metric is cosine and a row is zero.
+        InputError: The labels do not match the rows, or the metric is cosine and a row is zero.
 
     Example:
         >>> import clip_geometry as cg
@@ -56,22 +57,24 @@ def silhouette(
 
 @arrays_in_kind
 def silhouette_samples(x: Rows, labels: Labels, *, metric: Metric = "euclidean") -> Float[Tensor, " n"]:
-    """Silhouette of each row: (b − a)/max(a, b).
+    """Return the silhouette of each row, (b − a)/max(a, b).
 
-    a is the mean distance to the other rows of its class, b the smallest mean distance to the rows of another class. 0
-    for the only row of a class and where a = b = 0, as in scikit-learn. Memory is a copy of x and a few blocks; with a
-    gradient, n² distances for "euclidean". Float32 rows are twice as fast as float64 ones, with an error of 1e-6.
+    a is the mean distance to the other rows of the class of the row, and b the smallest mean distance to the rows of
+    another class. The silhouette is 0 for the only row of a class and where a = b = 0, as in scikit-learn. The memory
+    needed is a copy of x and a few blocks; with a gradient, "euclidean" holds n² distances. Float32 rows are twice as
+    fast as float64 rows, with an error of 1e-6.
 
     Args:
-        x: Rows, (n, d), n ≥ 3; for "precomputed" the distances of all rows, (n, n).
-        labels: One label per row, (n,), of at least two and at most n − 1 values.
+        x: Rows, (n, d), n ≥ 3; for "precomputed", the distances between all rows, (n, n).
+        labels: One label per row, (n,), with at least two and at most n − 1 different values.
         metric: "euclidean", "sqeuclidean", "cosine" (1 − cos) or "precomputed".
 
     Returns:
         The silhouettes, (n,), float64, each in [−1, 1].
 
     Raises:
-        InputError: The labels do not fit, the metric is cosine and a row is zero, or x are no distances.
+        InputError: The labels do not match the rows, the metric is cosine and a row is zero, or the metric is
+            precomputed and x is not a matrix of distances.
 
     Example:
         >>> import clip_geometry as cg
@@ -83,7 +86,7 @@ def silhouette_samples(x: Rows, labels: Labels, *, metric: Metric = "euclidean")
 
 
 def of_distances(found: MeanDistances) -> Float[Tensor, "*n"]:
-    """(b − a)/max(a, b) of each row; 0 for the only row of a class, and where both are 0."""
+    """Return (b − a)/max(a, b) for each row; 0 for the only row of a class, and where a and b are both 0."""
     larger = torch.maximum(found.own, found.nearest)
     defined = ~found.alone & (larger > 0)
     return torch.where(defined, (found.nearest - found.own) / torch.where(defined, larger, 1), 0)
@@ -93,17 +96,17 @@ def of_distances(found: MeanDistances) -> Float[Tensor, "*n"]:
 def modality_silhouette(
     image: Rows | ModalityDistances, text: Rows | None = None, *, metric: Metric = "euclidean"
 ) -> Float[Tensor, ""]:
-    """Silhouette of all rows, with the modality as the label.
+    """Return the mean silhouette of all rows, with the modality as the label.
 
-    In [−1, 1]: 0 where the modalities are mixed, towards 1 where each is a cluster of its own.
+    The value lies in [−1, 1]: near 0 if the modalities are mixed, near 1 if each modality is a cluster of its own.
 
     Args:
-        image: Rows, (n, d), n ≥ 2; or `ModalityDistances` alone.
+        image: Rows, (n, d), n ≥ 2; or a precomputed `ModalityDistances` in place of both arguments.
         text: Rows, (m, d), m ≥ 2.
         metric: "euclidean", "sqeuclidean" or "cosine", as in `silhouette_samples`.
 
     Returns:
-        The silhouette, a float (for tensors a 0-d float64 tensor).
+        The silhouette as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The dimensions differ.
@@ -118,7 +121,7 @@ def modality_silhouette(
 
 
 class SampledSilhouette(NamedTuple):
-    """rows: how many were averaged."""
+    """Result of `sampled_silhouette`. `rows` is the number of rows that were averaged."""
 
     value: Value
     standard_error: Value
@@ -128,13 +131,13 @@ class SampledSilhouette(NamedTuple):
 @in_kind
 @torch.no_grad()
 def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Integer = 0) -> SampledSilhouette:
-    """Euclidean silhouette, estimated from a stratified sample of rows, each of which is compared with all rows.
+    """Estimate the Euclidean silhouette from a stratified sample of rows, each compared with all rows.
 
-    The estimate is unbiased, because only the rows to average are a sample: those compared with decide the number, as
-    the smallest of several estimated means is too small on average. The standard error is that of draws without
-    replacement: it is 0 where all rows are drawn, and says nothing about other data. O(of · n · d), in blocks, with at
-    most 16 million sums. `StreamedRows` are read in order, twice where `of` is at most 8192 and the sums are. Source:
-    Cochran 1977, Sampling Techniques, chapter 5.
+    The estimate is unbiased because only the rows to average are sampled. Comparing with a sample would bias it, since
+    the smallest of several estimated means is too small on average. The standard error is that of sampling without
+    replacement: it is 0 if all rows are drawn, and says nothing about other data. The cost is O(of · n · d), in blocks,
+    with at most 16 million sums at a time. `StreamedRows` are read in order, in two passes if `of` is at most 8192 and
+    the sums fit within that limit. Source: Cochran 1977, Sampling Techniques, chapter 5.
 
     Args:
         x: Rows, (n, d), n ≥ 3.
@@ -143,10 +146,10 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
         seed: Seed of the draws.
 
     Returns:
-        A `SampledSilhouette`: value, standard_error and rows; float64, without gradient.
+        A `SampledSilhouette` with value, standard_error and rows, in float64 and without gradient.
 
     Raises:
-        InputError: A number is out of range, or as in `silhouette`.
+        InputError: `of` or `seed` is out of range, or the arguments are invalid for `silhouette`.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -174,7 +177,7 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
 def _stratified(
     values: Float[Tensor, " m"], stratum: Int[Tensor, " m"], sizes: Int[Tensor, " s"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Mean over all rows of the strata, and its variance in draws without replacement."""
+    """Return the mean over all rows of the strata, and its variance under sampling without replacement."""
     drawn = torch.bincount(stratum, minlength=len(sizes)).double()
     share = sizes.double() / sizes.sum()
     means = values.new_zeros(len(sizes)).index_add(0, stratum, values) / drawn
@@ -184,7 +187,7 @@ def _stratified(
 
 
 def _said(x: Rows, labels: Labels, **_) -> str | None:
-    """The remark of the measure."""
+    """Return the remark of the sampled measure."""
     n = len(as_matrix(x))
     if n <= ROWS:
         return None
@@ -193,7 +196,10 @@ def _said(x: Rows, labels: Labels, **_) -> str | None:
 
 
 def random_ranks(codes: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
-    """The place of each row, from 0, in a random order of its class; the lowest m are a random sample of m."""
+    """Return the rank of each row, from 0, in a random order of its class.
+
+    The rows with the lowest m ranks are a random sample of size m.
+    """
     order = torch.randperm(len(codes), generator=generator)
     order = order[codes[order].argsort(stable=True)]
     sizes = torch.bincount(codes)
@@ -202,8 +208,11 @@ def random_ranks(codes: Int[Tensor, " n"], generator: torch.Generator) -> Int[Te
 
 
 def strata(sizes: Int[Tensor, " k"], of: int) -> Int[Tensor, " k"]:
-    """The stratum of each class, 0 …: large classes are one each, small ones share one, so that of `of` rows, dealt in
-    proportion, two or more fall to every stratum."""
+    """Return the stratum of each class, numbered from 0.
+
+    Large classes are strata of their own and small classes share one, so that a proportional sample of `of` rows has at
+    least two rows in every stratum.
+    """
     least = 2 * int(sizes.sum()) / of
     stratum, last, filled = torch.empty_like(sizes), 0, 0
     for c in sizes.argsort(descending=True, stable=True).tolist():
@@ -211,13 +220,13 @@ def strata(sizes: Int[Tensor, " k"], of: int) -> Int[Tensor, " k"]:
             last, filled = last + 1, 0
         stratum[c] = last
         filled += int(sizes[c])
-    if filled < least and last > 0:  # too few are left for one of their own
+    if filled < least and last > 0:  # the last classes are too small for a stratum of their own
         stratum[stratum == last] = last - 1
     return stratum
 
 
 def in_proportion(sizes: Int[Tensor, " s"], of: int) -> Int[Tensor, " s"]:
-    """`of` rows dealt to strata of these sizes in proportion, the largest remainders rounded up."""
+    """Allocate `of` rows to strata in proportion to their sizes, rounding up the largest remainders."""
     shares = sizes.double() * of / sizes.sum()
     dealt = shares.floor().long()
     dealt[(shares - dealt).argsort(descending=True, stable=True)[: of - int(dealt.sum())]] += 1

@@ -1,4 +1,4 @@
-"""How the principal directions, or the coordinates, share the variance."""
+"""How the variance is distributed over the principal directions, or over the coordinates."""
 
 import torch
 from jaxtyping import Float
@@ -13,21 +13,21 @@ from clip_geometry.rows.arguments import Flag, Integer, flag, whole_number
 from clip_geometry.rows.matrix import Rows, as_matrix, as_two_sets, blocks, mean_row, require_spread
 from clip_geometry.rows.streamed import StreamedRows
 
-ROUNDING = 1e-12  # of the largest singular value: smaller ones are made of last digits
+ROUNDING = 1e-12  # relative to the largest singular value; smaller ones are rounding error
 
 
 @arrays_in_kind
 def coordinate_std(x: Rows | Moments) -> Float[Tensor, " d"]:
-    """Standard deviation of each coordinate over the rows (population, ddof 0).
+    """Return the standard deviation of each coordinate over the rows (population, ddof 0).
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `Moments`.
 
     Returns:
         The standard deviations, (d,), float64.
 
     Raises:
-        InputError: The rows are not usable: fewer than two, NaN or infinite.
+        InputError: There are fewer than two rows, or an entry is NaN or infinite.
 
     Example:
         >>> import clip_geometry as cg
@@ -45,16 +45,16 @@ def coordinate_std(x: Rows | Moments) -> Float[Tensor, " d"]:
 
 @in_kind
 def coordinate_spread(x: Rows | Moments) -> Float[Tensor, ""]:
-    """Relative spread of the coordinates' standard deviations.
+    """Return the relative spread of the standard deviations of the coordinates.
 
-    std_j(s)/mean_j(s), s = `coordinate_std`. In [0, √(d − 1)]: 0 where all coordinates vary equally; large values point
-    to rogue dimensions. Depends on the basis. Source: Tyshchuk et al. 2023.
+    The spread is std_j(s)/mean_j(s), where s is `coordinate_std`. It lies in [0, √(d − 1)]. It is 0 if all coordinates
+    vary equally; large values point to rogue dimensions. It depends on the basis. Source: Tyshchuk et al. 2023.
 
     Args:
-        x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
+        x: Rows, (n, d), n ≥ 2, d ≥ 2; or a precomputed `Moments`.
 
     Returns:
-        The relative spread, a float (for tensors a 0-d float64 tensor).
+        The relative spread as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal, or d = 1.
@@ -76,19 +76,19 @@ def coordinate_spread(x: Rows | Moments) -> Float[Tensor, ""]:
 
 @arrays_in_kind
 def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
-    """Singular values of the rows, in descending order.
+    """Return the singular values of the rows, in descending order.
 
-    σ²/n are the second moments along the principal directions.
+    The second moments along the principal directions are σ²/n.
 
     Args:
-        x: Rows, (n, d), n ≥ 1 (2 with center).
+        x: Rows, (n, d), n ≥ 1 (n ≥ 2 with `center`).
         center: Subtract the mean of the rows first.
 
     Returns:
         The singular values, (min(n, d),), float64.
 
     Raises:
-        InputError: The rows are not usable: too few, NaN or infinite.
+        InputError: There are too few rows, or an entry is NaN or infinite.
 
     Example:
         >>> import clip_geometry as cg
@@ -102,22 +102,23 @@ def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
 
 @in_kind
 def effective_rank(x: Rows | Moments | Spectrum, *, center: Flag = True) -> Float[Tensor, ""]:
-    """Effective rank: exp of the entropy of the normalized singular values (Roy & Vetterli 2007).
+    """Return the effective rank: exp of the entropy of the normalized singular values (Roy & Vetterli 2007).
 
-    exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centered rows. Without centering it is RankMe (Garrido et
-    al. 2023). In [1, min(n − 1, d)], uncentered [1, min(n, d)]; higher uses more directions. From `Moments`, whose
-    eigenvalues are squares, σ below 1e-8 of the largest are rounding, and only the n − 1 largest (n uncentered) are
-    taken.
+    The effective rank is exp(−Σ p log p) with p = σ/Σσ, where σ are the singular values of the centered rows. Without
+    centering it is RankMe (Garrido et al. 2023). It lies in [1, min(n − 1, d)], or in [1, min(n, d)] without centering;
+    higher means that more directions are used. If it is computed from `Moments`, whose eigenvalues are squares, values
+    of σ below 1e-8 of the largest are rounding error, and only the n − 1 largest (n without centering) are used.
 
     Args:
-        x: Rows, (n, d), `Moments` or `Spectrum`; n ≥ 2.
+        x: Rows, (n, d), or a precomputed `Moments` or `Spectrum`; n ≥ 2.
         center: Subtract the mean of the rows first.
 
     Returns:
-        The effective rank, a float (for tensors a 0-d float64 tensor).
+        The effective rank as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: All rows are equal (uncentered: zero; of `Moments` all rows that are equal).
+        InputError: All rows are equal. Without centering, only rows that are all zero are rejected, or for `Moments`,
+            rows that are all equal.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -137,19 +138,21 @@ def effective_rank(x: Rows | Moments | Spectrum, *, center: Flag = True) -> Floa
 
 @in_kind
 def alpha_req(x: Rows | Spectrum, *, first: Integer = 1, last: Integer | None = None) -> Float[Tensor, ""]:
-    """α-ReQ: exponent α of the power law λ_j ~ j^{−α} of the covariance's eigenvalues (Agrawal et al. 2022).
+    """Return α-ReQ, the exponent α of the power law λ_j ~ j^{−α} of the covariance eigenvalues (Agrawal et al. 2022).
 
-    Minus the slope of log λ_j on log j over the ranks j = `first` … `last`, each weighted by 1/j, so that equal
-    stretches of log j count alike, as the authors fit it. 0 where all directions carry as much; values near 1 were
-    found to go with good transfer, larger ones mean that few directions carry nearly all. At least 0.
+    α is minus the slope of log λ_j on log j over the ranks j = `first` … `last`. Each rank has the weight 1/j, so that
+    equal intervals of log j count equally, as in the authors' fit. α is at least 0. It is 0 if all directions carry the
+    same variance. Values near 1 have been found to go with good transfer; larger values mean that few directions carry
+    nearly all of the variance.
 
     Args:
-        x: Rows, (n, d), or `Spectrum`; n ≥ 3, d ≥ 2.
-        first: First rank. The authors' fits take ranks 12 to 100.
-        last: Last rank; None for all. Eigenvalues that are zero up to rounding are left out.
+        x: Rows, (n, d), n ≥ 3, d ≥ 2; or a precomputed `Spectrum`.
+        first: First rank of the fit, ≥ 1. The authors fit ranks 12 to 100.
+        last: Last rank of the fit, > `first`; None uses all ranks. Eigenvalues that are zero up to rounding are left
+            out.
 
     Returns:
-        α, a float (for tensors a 0-d float64 tensor).
+        α as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal, or fewer than two eigenvalues are left.
@@ -168,7 +171,7 @@ def alpha_req(x: Rows | Spectrum, *, first: Integer = 1, last: Integer | None = 
 
 
 def _slope(values: Float[Tensor, " k"], first: int = 1, last: int | None = None) -> Float[Tensor, ""]:
-    """From the singular values, descending."""
+    """Return α-ReQ from the singular values, in descending order."""
     count = int((values > ROUNDING * values[0]).sum())
     logs = 2 * values[first - 1 : min(count, last or count)].log()
     if len(logs) < 2:
@@ -181,15 +184,16 @@ def _slope(values: Float[Tensor, " k"], first: int = 1, last: int | None = None)
 
 @in_kind
 def nesum(x: Rows | Moments | Spectrum) -> Float[Tensor, ""]:
-    """NESum: the eigenvalues of the covariance in units of the largest, summed (He & Ozay 2022).
+    """Return NESum, the sum of the covariance eigenvalues in units of the largest one (He & Ozay 2022).
 
-    Σ_j λ_j/λ_1, also known as the stable rank of the centered rows. In [1, min(n − 1, d)]; higher is more isotropic.
+    NESum = Σ_j λ_j/λ_1 is also known as the stable rank of the centered rows. It lies in [1, min(n − 1, d)]; higher is
+    more isotropic.
 
     Args:
-        x: Rows, (n, d), `Moments` or `Spectrum`; n ≥ 2.
+        x: Rows, (n, d), or a precomputed `Moments` or `Spectrum`; n ≥ 2.
 
     Returns:
-        The sum, a float (for tensors a 0-d float64 tensor).
+        The sum as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal.
@@ -208,17 +212,17 @@ def nesum(x: Rows | Moments | Spectrum) -> Float[Tensor, ""]:
 
 @in_kind
 def spectral_discrepancy(image: Rows, text: Rows) -> Float[Tensor, ""]:
-    """Total variation distance of the normalized spectra of two sets: ½ Σ_k |λ_k/Σλ − κ_k/Σκ|.
+    """Return the total variation distance between the normalized spectra of two sets: ½ Σ_k |λ_k/Σλ − κ_k/Σκ|.
 
-    λ and κ are the eigenvalues of the covariances, in descending order. In [0, 1]: 0 where the k-th direction of both
-    sets carries the same share of the variance, for all k. O((n + m)d²).
+    λ and κ are the eigenvalues of the two covariances, in descending order. The distance lies in [0, 1]. It is 0 if for
+    every k the k-th direction carries the same share of the variance in both sets. The cost is O((n + m)d²).
 
     Args:
         image: Rows, (n, d), n ≥ 2.
-        text: Rows, (m, e), m ≥ 2, of any dimension: missing eigenvalues are 0.
+        text: Rows, (m, e), m ≥ 2; e may differ from d. Missing eigenvalues count as 0.
 
     Returns:
-        The distance, a float (for tensors a 0-d float64 tensor).
+        The distance as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows of a set are equal.

@@ -1,4 +1,4 @@
-"""How sure a number is: its standard error, its null value, and permutation tests of labels and pairings."""
+"""Uncertainty of a measure: its standard error, its null value, and permutation tests of labels and pairings."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
@@ -27,36 +27,39 @@ from clip_geometry.rows.matrix import Labels, as_codes, as_matrix, as_two_sets, 
 from clip_geometry.rows.streamed import StreamedRows
 
 Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
-BLOCKS = 20  # the error's own relative error is about 1/√(2 · 19) = 16 %
+BLOCKS = 20  # the standard error then has a relative error of about 1/√(2 · 19) = 16%
 
 
 def standard_error(
     measure: str | Measure | Callable[..., Any], *sets: Any, blocks: Integer = BLOCKS, seed: Integer = 0
 ) -> Value:
-    """Standard error of a measure by the delete-block jackknife.
+    """Return the standard error of a measure by the delete-block jackknife.
 
-    The rows are dealt at random into g blocks; θ_b is the measure without block b: SE² = (g − 1)/g Σ_b (θ_b − mean θ)².
-    Never the bootstrap: its duplicated rows are pairs at distance zero, which ruin every measure of pairs and
-    neighbors. Sets of the same length lose the same rows, so that pairs and labels stay together. Rows must be
-    independent of each other: of several captions of one image, give one, or use `MeasuredSets`, which deals items.
-    Shares of queries, such as recall, have half of the width of their 95% interval over 1.96 instead: Wilson's, over
-    queries and items, never 0. On isotropic noise the jackknife is 1.3 to 1.9 times too large for most measures.
-    `cg.measure` deals items instead of rows, and fits its pipeline again without each block (`MeasuredSets.errors`).
-    At least 0, in the units of the measure. Source: Efron & Tibshirani 1993.
+    The rows are assigned at random to g blocks, and θ_b is the measure without block b: SE² = (g − 1)/g Σ_b (θ_b − mean
+    θ)². The bootstrap is not used because its duplicated rows are pairs at distance zero, which invalidate every
+    measure of pairs and neighbors. Sets of the same length lose the same rows, so that pairs and labels stay together.
+
+    The rows must be independent. If an image has several captions, pass one of them, or use `MeasuredSets`, which
+    assigns items instead of rows. For shares of queries, such as recall, the standard error is instead half the width
+    of their 95% interval divided by 1.96; it is Wilson's interval, over queries and items, and never has width 0. On
+    isotropic noise the jackknife is 1.3 to 1.9 times too large for most measures. `cg.measure` assigns items instead of
+    rows, and refits its pipeline without each block (`MeasuredSets.errors`). The standard error is at least 0, in the
+    units of the measure. Source: Efron & Tibshirani 1993.
 
     Args:
-        measure: A name, of a measure or of an evaluator's number, a `Measure`, or any
-            function of the sets.
-        sets: What it takes: rows; rows and labels; two sets; images, labels and class texts, which all stay.
-        blocks: g, at most n.
-        seed: Seed of the dealing.
+        measure: Name of a measure or of an evaluator's number, a `Measure`, or any function of the sets.
+        sets: The arguments of the measure: rows; rows and labels; two sets; or images, labels and class texts. Class
+            texts are never left out.
+        blocks: Number of blocks g, from 2 to n.
+        seed: Seed of the assignment to blocks.
 
     Returns:
-        The standard error, a float (for tensors a 0-d float64 tensor, without gradient).
+        The standard error as a float, or as a 0-d float64 tensor without gradient for tensor input.
 
     Raises:
-        InputError: There are fewer than two blocks, the measure cannot be taken without a block, or it is not smooth
-            (extremes, an arbitrary basis, the nearest of neighbors), where the jackknife gives no standard error.
+        InputError: There are fewer than two blocks, the measure cannot be computed without a block, or it is not a
+            smooth function of the rows (extremes, an arbitrary basis, the nearest of neighbors), in which case the
+            jackknife gives no standard error.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -94,7 +97,10 @@ def standard_error(
 
 
 def _sampled(measure: Measure | None, sets: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The sets that are samples, and those that stay whole: class texts, without one of which a class is missing."""
+    """Split the sets into those that are sampled and those that stay whole.
+
+    Class texts stay whole, because a class is missing without its text.
+    """
     if measure is None:
         for k, part in enumerate(sets, 1):
             if isinstance(part, Tensor):
@@ -114,12 +120,12 @@ def _sampled(measure: Measure | None, sets: tuple[Any, ...]) -> tuple[tuple[Any,
 
 
 def _as_set(part: Any, name: str) -> Any:
-    """Rows as a matrix, labels as they are if they are a list or an array."""
+    """Return rows as a matrix; return labels unchanged if they are a list or an array."""
     return as_values(part, name=name) if name == "labels" else as_matrix(part, name=name, least=0)
 
 
 def _number(value: Any) -> float:
-    """What a measure returned, if it is one number."""
+    """Return the value of a measure as a float, or raise InputError if it is not one finite number."""
     try:
         number = torch.as_tensor(value, dtype=torch.float64).detach()
     except (TypeError, ValueError, RuntimeError):
@@ -130,11 +136,14 @@ def _number(value: Any) -> float:
 
 
 def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
-    """The block of each of n units, at random, as evenly as possible. Raises InputError for unusable numbers."""
+    """Assign n units to blocks at random, as evenly as possible, and return the block of each.
+
+    Raises InputError for unusable numbers.
+    """
     if n < 2:
         raise InputError(f"{n} rows were given; expected at least 2, which can be dealt into blocks")
     blocks = whole_number(blocks, "blocks", least=2, most=n, of=", one for each row")
-    kind = torch.int32 if n < 2**31 else torch.long  # the same order in half of the memory
+    kind = torch.int32 if n < 2**31 else torch.long  # int32 gives the same order with half of the memory
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed_number(seed)), dtype=kind)
     block_of = torch.empty(n, dtype=kind)
     for start in range(0, n, 2**16):
@@ -144,9 +153,9 @@ def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
 
 
 def jackknife(without: Iterable[float | Tensor]) -> float:
-    """SE = √((g − 1)/g Σ_b (θ_b − mean θ)²) from the values θ_b without each of the g blocks.
+    """Return SE = √((g − 1)/g Σ_b (θ_b − mean θ)²) from the values θ_b without each of the g blocks.
 
-    Raises InputError where it exceeds float64.
+    Raises InputError if the result exceeds float64.
     """
     values = torch.tensor([float(value) for value in without], dtype=torch.float64)
     largest = values.abs().max()
@@ -159,7 +168,7 @@ def jackknife(without: Iterable[float | Tensor]) -> float:
 
 
 def take(part: Any, rows: Tensor) -> Any:
-    """Those rows (a mask or an order) of a tensor, an array or a list."""
+    """Return the selected rows (a mask or an order) of a tensor, an array or a list."""
     if isinstance(part, Tensor):
         return part[rows.to(part.device)]
     if isinstance(part, StreamedRows):
@@ -175,9 +184,9 @@ class PermutationTest(NamedTuple):
 
     Args:
         value: The measure on the data.
-        p_value: Share of draws at least as extreme, never 0.
-        null_mean: Mean over the draws, in which nothing belongs together.
-        null_std: Standard deviation over the draws.
+        p_value: Share of draws that are at least as extreme, never 0.
+        null_mean: Mean over the permuted draws.
+        null_std: Standard deviation over the permuted draws.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -202,26 +211,28 @@ def permutation_test(
     seed: Integer = 0,
     alternative: Alternative = "two-sided",
 ) -> PermutationTest:
-    """Tests whether labels, or the pairing of two sets, matter to a measure more than chance.
+    """Test whether labels, or the pairing of two sets, affect a measure more than chance.
 
-    Labels are permuted; of pairs the second set is; two sets without pairing are pooled and split again (is the
-    modality more than a random label?). p = (1 + #{draws at least as extreme})/(1 + draws), never 0. "two-sided" is
-    twice the smaller of both tails. Costs `draws` times the measure. Source: Phipson & Smyth 2010.
+    Labels are permuted for measures of labeled rows, and the second set is permuted for measures of pairs. Two sets
+    without pairing are pooled and split again, which tests whether the modality is more than a random label. p = (1 +
+    #{draws at least as extreme})/(1 + draws), which is never 0. The "two-sided" p-value is twice that of the smaller
+    tail, at most 1. The cost is `draws` times that of the measure. Source: Phipson & Smyth 2010.
 
     Args:
-        measure: A name, of a measure or of an evaluator's number, or a `Measure` of
-            labeled rows, pairs or two sets.
+        measure: Name of a measure or of an evaluator's number, or a `Measure`. It must take labeled rows, pairs or two
+            sets.
         x: Rows, (n, d).
         labels_or_y: Labels, (n,), or rows, (m, d).
-        draws: Number of permutations.
-        seed: Seed of the draws.
+        draws: Number of permutations, ≥ 1.
+        seed: Seed of the permutations.
         alternative: "two-sided", "greater" or "less".
 
     Returns:
-        A `PermutationTest`: value, p_value, null_mean and null_std, floats (for tensors 0-d float64 tensors).
+        A `PermutationTest` with value, p_value, null_mean and null_std, as floats, or as 0-d float64 tensors for tensor
+        input.
 
     Raises:
-        InputError: The measure takes one set of rows, which has nothing to permute, or more than two arguments.
+        InputError: The measure takes a single set of rows, which leaves nothing to permute, or more than two arguments.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -245,14 +256,14 @@ def permutation_test(
     shuffled = []
     for _ in range(draws):
         if measure.inputs.permuted == "rows":
-            pooled = torch.cat(as_two_sets(x, labels_or_y, one_space=False))  # of the wider of both precisions
+            pooled = torch.cat(as_two_sets(x, labels_or_y, one_space=False))  # in the wider of the two precisions
             order = torch.randperm(len(pooled), generator=generator)
             arranged = take(pooled, order[: len(x)]), take(pooled, order[len(x) :])
         else:
             arranged = x, take(labels_or_y, torch.randperm(len(labels_or_y), generator=generator))
         shuffled.append(measure(*arranged).detach())
     null = torch.stack(shuffled)
-    slack = 1e-12 * value.abs()  # the data's own arrangement, drawn again, may differ in the last digit
+    slack = 1e-12 * value.abs()  # a draw that repeats the original arrangement may differ in the last digit
     above = (1 + (null >= value - slack).sum().double()) / (1 + draws)
     below = (1 + (null <= value + slack).sum().double()) / (1 + draws)
     tails = {"greater": above, "less": below, "two-sided": (2 * torch.minimum(above, below)).clamp(max=1)}
@@ -271,28 +282,28 @@ def null_value(
     draws: Integer = 1,
     seed: Integer = 0,
 ) -> float:
-    """Value of a measure on isotropic Gaussian rows of the same n and d, against which a value is read.
+    """Return the value of a measure on isotropic Gaussian rows, as a reference for a measured value.
 
-    `cg.measure` prints another draw of it, `MeasuredSets.null`: rows of the same lengths, labels and pairs, through the
-    same pipeline.
+    The Gaussian rows have the same n and d as the data. `cg.measure` reports a different draw of the null value,
+    `MeasuredSets.null`: it uses rows with the same lengths, labels and pairs, processed by the same pipeline.
 
     Args:
         measure: Name of a measure or of an evaluator's number, or a `Measure`.
         n: Number of rows, as in the data.
         d: Dimension, as in the data.
-        n_text: Rows of the second set, by default n; of a measure with class texts, the number of classes.
-        labels: Labels of the data, so that class sizes agree; by default two equal classes.
-        scale: Standard deviation of a coordinate. By default rows are made unit length for the measures that need rows
-            of one scale.
-        prepare: What else was done to the data, applied to each set of Gaussian rows.
-        draws: Number of draws to average.
+        n_text: Number of rows of the second set, n by default. For a measure with class texts, the number of classes.
+        labels: Labels of the data, so that class sizes agree. The default is two equal classes.
+        scale: Standard deviation of a coordinate. By default, rows are scaled to unit length for measures that need
+            rows of one scale, and not scaled for other measures.
+        prepare: Function applied to each set of Gaussian rows, to repeat the preprocessing of the data.
+        draws: Number of draws to average, ≥ 1.
         seed: Seed of the first draw.
 
     Returns:
         The mean over the draws.
 
     Raises:
-        InputError: There are no rows, columns or draws, or the measure is no function of rows and labels.
+        InputError: There are no rows, columns or draws, or the measure is not a function of rows and labels.
 
     Example:
         >>> import clip_geometry as cg

@@ -1,4 +1,4 @@
-"""Alignment and uniformity (Wang & Isola 2020): pairs close together, all rows spread out."""
+"""Alignment and uniformity (Wang & Isola 2020): matching pairs are close, and all rows are spread out."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -13,17 +13,17 @@ from clip_geometry.rows.matrix import Rows
 
 @in_kind
 def alignment(x: Rows | PairDistance, y: Rows | None = None) -> Float[Tensor, ""]:
-    """Mean squared distance of matching pairs, ‖x_i − y_i‖², rows as given.
+    """Return the mean squared distance of matching pairs, ‖x_i − y_i‖², with rows as given.
 
-    At least 0, where pairs coincide. On unit rows at most 4, and equal to 2 − 2 `matching_cosine`. Source: Wang & Isola
-    2020.
+    The value is at least 0; it is 0 if all pairs coincide. On unit rows it is at most 4, and equal to 2 − 2
+    `matching_cosine`. Source: Wang & Isola 2020.
 
     Args:
-        x: Rows, (n, d), n ≥ 1; or `PairDistance` alone.
+        x: Rows, (n, d), n ≥ 1; or a precomputed `PairDistance` in place of both arguments.
         y: Rows, (n, d), aligned with x.
 
     Returns:
-        The mean, a float (for tensors a 0-d float64 tensor).
+        The mean as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The numbers of rows or the dimensions differ.
@@ -39,17 +39,18 @@ def alignment(x: Rows | PairDistance, y: Rows | None = None) -> Float[Tensor, ""
 
 @in_kind
 def uniformity(x: Rows | KernelSums, *, t: Number = 2.0) -> Float[Tensor, ""]:
-    """Uniformity: log mean_{i<j} exp(−t‖x_i − x_j‖²), rows as given.
+    """Return the uniformity, log mean_{i<j} exp(−t‖x_i − x_j‖²), with rows as given.
 
-    At most 0, where all rows coincide; lower is more uniform. On unit rows at least −4t, and about −2t for many rows of
-    high dimension spread evenly. O(n²d), in blocks, each pair once, never an n × n matrix. Source: Wang & Isola 2020.
+    The value is at most 0, where all rows coincide; lower is more uniform. On unit rows it is at least −4t, and about
+    −2t for many rows of high dimension that are spread evenly. The cost is O(n²d), in blocks that use each pair once;
+    no n × n matrix is held in memory. Source: Wang & Isola 2020.
 
     Args:
         x: Rows, (n, d), n ≥ 2; or `KernelSums`.
         t: Inverse temperature, positive and finite.
 
     Returns:
-        The logarithm, a float (for tensors a 0-d float64 tensor).
+        The logarithm as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: t is not positive and finite.
@@ -66,19 +67,20 @@ def uniformity(x: Rows | KernelSums, *, t: Number = 2.0) -> Float[Tensor, ""]:
 
 @in_kind
 def cross_uniformity(x: Rows | CrossKernelSums, y: Rows | None = None, *, t: Number = 2.0) -> Float[Tensor, ""]:
-    """Cross-modal uniformity: log mean_{i≠j} exp(−t‖x_i − y_j‖²) over pairs that do not match, rows as given.
+    """Return the cross-modal uniformity, log mean_{i≠j} exp(−t‖x_i − y_j‖²), over non-matching pairs, rows as given.
 
-    At most 0, where all rows of both sets coincide; lower is more uniform. On unit rows at least −4t, and about −2t for
-    many rows of high dimension spread evenly. O(n²d), in blocks, never an n × n matrix. Source: Fahim et al.
-    2024, as their code computes it (`cross_encoder_uniform_loss` of github.com/abrar-fahim/contrastive-gap, t = 2).
+    The value is at most 0, where all rows of both sets coincide; lower is more uniform. On unit rows it is at least
+    −4t, and about −2t for many rows of high dimension that are spread evenly. The cost is O(n²d), in blocks; no n × n
+    matrix is held in memory. Source: Fahim et al. 2024, as computed in their code (`cross_encoder_uniform_loss` of
+    github.com/abrar-fahim/contrastive-gap, t = 2).
 
     Args:
-        x: Rows, (n, d), n ≥ 2; or `CrossKernelSums` alone.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `CrossKernelSums` in place of both arguments.
         y: Rows, (n, d), aligned with x.
         t: Inverse temperature, positive and finite.
 
     Returns:
-        The logarithm, a float (for tensors a 0-d float64 tensor).
+        The logarithm as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: The numbers of rows or the dimensions differ, or t is not positive and finite.

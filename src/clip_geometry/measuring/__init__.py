@@ -1,1 +1,1 @@
-"""Measuring: sets of embeddings in, records with a standard error and a null value out."""
+"""Measuring: turns sets of embeddings into records with a standard error and a null value."""

@@ -1,4 +1,4 @@
-"""Did it help? Records side by side: the change of each number, with a paired error where the items are the same."""
+"""Comparison of records: the change of each number, with a paired standard error if the items are the same."""
 
 import json
 import math
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     import pandas
 
 FLIPS = 9999
-LEVEL = 0.05  # of p, from which a change is a tie
-RAW = "raw"  # as a pipeline, the empty one
+LEVEL = 0.05  # significance level: a change with a larger or equal p is a tie
+RAW = "raw"  # name of the empty pipeline
 _OF_ONE_SEED = ("note", "trajectory", "seed", "scaling", "expected", "low", "high", "by_item")
-ROUNDING = 1e-9  # relative; a smaller change is none
+ROUNDING = 1e-9  # relative; smaller changes count as equal
 
 
 @dataclass(frozen=True)
 class Column:
     """The records of one origin, by measure and place.
 
-    origin: the fields of `ORIGIN` of its records, without the seed where there are several. seeds: the seeds over which
-    its values are means, or none.
+    `origin` holds the fields of `ORIGIN` of its records, without the seed if there are several. `seeds` are the seeds
+    over which its values are averaged, if there are several.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Column:
 
     @property
     def saw(self) -> str:
-        """That it was fitted on the items that it is measured on, or may have been; "" otherwise."""
+        """Warning that the column was, or may have been, fitted on the items that it is measured on; otherwise ""."""
         steps = [str(step).partition("[")[0].partition("(")[0] for step in self.origin.get("pipeline") or ()]
         learned = dict.fromkeys(step for step in steps if step in transforms and transforms[step].fits)
         if learned and self.origin.get("fitted_on"):
@@ -66,20 +66,21 @@ class Column:
 
 @dataclass(frozen=True)
 class Change:
-    """One number of two columns.
+    """The change of one number between two columns.
 
     Args:
         measure: Name of the measure.
-        place: The set, or the couple of sets, with whatever else the number was taken at.
-        before: Its record in the first column, None where that has none.
-        after: Its record in the other column, None where that has none.
-        value: Δ, after − before; None where the two do not compare.
-        standard_error: Of Δ; None where a standard error is missing.
-        low, high: The 95% interval of Δ where both numbers have one, as recall has.
-        p_value: Of Δ = 0, two-sided.
-        paired: Whether the standard error is that of the same items.
-        assumed: Whether they are only assumed to be the same, because neither side has ids and both have as many rows.
-        obstacle: Why the two do not compare and what to do, or "".
+        place: The set, or the couple of sets, and all other keys of `at`.
+        before: The record in the first column, or None if there is none.
+        after: The record in the other column, or None if there is none.
+        value: Δ, after − before; None if the two cannot be compared.
+        standard_error: Standard error of Δ; None if a standard error is missing.
+        low, high: 95% interval of Δ if both numbers have an interval, as recall does.
+        p_value: Two-sided p-value of Δ = 0.
+        paired: Whether the standard error is that of paired items.
+        assumed: Whether the items are only assumed to be the same, because neither side has ids and both have equally
+            many rows.
+        obstacle: Why the two cannot be compared and what to do about it, or "".
 
     Example:
         >>> from clip_geometry import Record, compare
@@ -104,15 +105,18 @@ class Change:
 
     @property
     def error(self) -> Literal["paired", "by position", "independent", ""]:
-        """What the standard error takes the items of both columns for; "" without one."""
+        """How the standard error treats the items of both columns; "" without a standard error."""
         if self.standard_error is None:
             return ""
         return "by position" if self.assumed else "paired" if self.paired else "independent"
 
     @property
     def verdict(self) -> Literal["higher", "lower", "tie", "equal", "not compared", "no error"]:
-        """The sign of Δ; "tie" where p is not below 0.05; "equal" where nothing changes but rounding; "no error" where
-        Δ has no standard error."""
+        """The sign of Δ as a word.
+
+        "tie" means that p is not below 0.05, "equal" that nothing changes beyond rounding, and "no error" that Δ has no
+        standard error.
+        """
         if self.value is None or self.before is None or self.after is None:
             return "not compared"
         scale = ROUNDING * max(abs(float(each.value or 0)) for each in (self.before, self.after))
@@ -126,7 +130,8 @@ class Change:
 
     @property
     def effect(self) -> Literal["better", "worse", ""]:
-        """What the change means for a use of the embeddings; "" for a tie, and for measures that only describe."""
+        """Whether the change makes the embeddings better or worse to use; "" for ties and for purely descriptive
+        measures."""
         known = measures.get(self.measure)
         if known is None or known.better is None or self.verdict not in ("higher", "lower"):
             return ""
@@ -135,12 +140,12 @@ class Change:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Result of `compare`; it shows itself as the table that `clip-geometry compare` prints.
+    """Result of `compare`, displayed as the table that `clip-geometry compare` prints.
 
     Args:
-        columns: What is compared; the first is the one that the others are compared with.
-        changes: For each column but the first, the change of every number that it or the first has.
-        flips: Sign flips behind the p-values of paired changes.
+        columns: The compared columns; all others are compared with the first.
+        changes: For each column but the first, the change of every number that it or the first column has.
+        flips: Number of sign flips behind the p-values of paired changes.
         seed: Seed of the flips.
 
     Example:
@@ -169,7 +174,7 @@ class Comparison:
 
     @property
     def table(self) -> Table:
-        """What is compared, and a table of the changes of each column but the first."""
+        """The compared columns, and a table of the changes of each column but the first."""
         return comparison_table(self)
 
     @property
@@ -177,7 +182,7 @@ class Comparison:
         return list(dict.fromkeys(change.measure for changes in self.changes for change in changes))
 
     def to_json(self) -> str:
-        """The changes as JSON, with all digits."""
+        """Return the changes as JSON, with all digits."""
         content = {"flips": self.flips, "seed": self.seed, "changes": self.rows()}
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
@@ -188,11 +193,11 @@ class Comparison:
         return self.table.html()
 
     def to_bibtex(self) -> str:
-        """The BibTeX entries that `to_latex` cites."""
+        """Return the BibTeX entries that `to_latex` cites."""
         return bibtex(self._measures)
 
     def to_latex(self) -> str:
-        """A table in LaTeX for each column but the first: both values with their own errors, the change and p."""
+        """Return a LaTeX table for each column but the first: both values with their errors, the change and p."""
         table, (first, *others) = self.table, self.columns
         tables = []
         for number, (column, part) in enumerate(zip(others, table.more, strict=True), start=1):
@@ -204,13 +209,13 @@ class Comparison:
 
     @property
     def frame(self) -> "pandas.DataFrame":
-        """A row per number and column but the first."""
+        """Table with one row per number and column, for each column but the first."""
         import pandas as pd
 
         return pd.DataFrame(self.rows())
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of `frame`."""
+        """Return the rows of `frame` as dictionaries."""
         rows = []
         for column, changes in zip(self.columns[1:], self.changes, strict=True):
             for change in changes:
@@ -233,57 +238,57 @@ def compare(
     flips: int = FLIPS,
     seed: int = 0,
 ) -> Comparison:
-    """Compares embeddings, runs or measurements with the first of them, as `clip-geometry compare` does.
+    """Compare embeddings, runs or measurements with the first one, as `clip-geometry compare` does.
 
-    Embeddings are measured first, like `clip_geometry.measure`, each operand on its own.
+    Embeddings are measured first, as by `clip_geometry.measure`, each operand separately.
 
-    Records of the same items in the same blocks (`Record.item_blocks`) are paired: SE(Δ) is the jackknife over the
-    values of Δ without each block, which is far smaller than that of independent samples where both numbers depend on
-    the items alike. The p-value flips the signs of the blocks' pseudo-values Δ − (g − 1)(Δ_b − mean Δ_b) at random,
-    whose mean is Δ: p = (1 + #{flips with a mean at least as large})/(1 + flips). With g blocks there are 2^g flips, so
-    that p is hardly below 2/2^g: five blocks never reach 0.05.
+    Records of the same items in the same blocks (`Record.item_blocks`) are paired. SE(Δ) is then the jackknife over the
+    values of Δ without each block, which is much smaller than that of independent samples if both numbers depend on the
+    items in the same way. The p-value comes from random sign flips of the blocks' pseudo-values Δ − (g − 1)(Δ_b − mean
+    Δ_b), whose mean is Δ: p = (1 + #{flips with a mean at least as large})/(1 + flips). With g blocks there are 2^g
+    flips, so p is hardly below 2/2^g; five blocks never reach 0.05.
 
-    Shares such as recall have an interval of Δ, from the interval of each and the correlation of the items (Newcombe
-    1998). Paired, p is that of McNemar's exact test of the queries that changed; where an item has several queries, the
-    signs of its difference are flipped. Both sets of rows are taken as they are, fitted maps included: `Column.saw`
-    says which column was fitted on the items that it is measured on.
+    For shares such as recall, Δ has an interval, computed from both intervals and the correlation of the items
+    (Newcombe 1998). If the records are paired, p is that of McNemar's exact test of the queries that changed; if an
+    item has several queries, the signs of its difference are flipped instead. Both sets of rows are compared as they
+    are, including fitted maps; `Column.saw` says which column was fitted on the items that it is measured on.
 
-    The items are the same where their ids are, or their rows before the pipeline. Rows of equal number without ids are
-    only assumed to be, row by row (`Change.assumed`). If they are not the same items after all, the blocks and queries
-    of both are independent, and errors and p are valid all the same.
+    Items are the same if their ids agree, or their rows before the pipeline. Equally many rows without ids are only
+    assumed to be the same items, row by row (`Change.assumed`). If they are in fact different items, the blocks and
+    queries of both sides are independent, and errors and p-values remain valid.
 
-    Other records are independent: SE(Δ)² = SE_A² + SE_B², and p is that of the normal distribution. For items that are
-    the same in truth this is mostly too large.
+    All other records are independent: SE(Δ)² = SE_A² + SE_B², and p is that of the normal distribution. If the items
+    are in fact the same, this standard error is usually too large.
 
-    Δ ± 1.96 SE has the true Δ in 93.5 % of cases with 20 blocks, 94.3 % with 40. Of numbers that depend on n, Δ is the
-    change at this n.
+    Δ ± 1.96 SE contains the true Δ in 93.5% of cases with 20 blocks, and in 94.3% with 40. For numbers that depend on
+    n, Δ is the change at this n.
 
-    Records of one operand that differ in nothing but the seed are averaged, and their error is that of the mean over
-    seeds, paired where both columns have the same seeds.
+    Records of one operand that differ only in the seed are averaged. Their standard error is that of the mean over
+    seeds, and it is paired if both columns have the same seeds.
 
-    Not compared are numbers that depend on n, of different n, and those that follow another convention (variant).
+    Numbers are not compared if they depend on n and n differs, or if they follow different conventions (variants).
 
     Args:
-        operands: Paths, sets or records. A path holds embeddings as for `read`, or records: a run folder, or a file
-            of `clip-geometry measure --json`. Sets are what `measure` takes as its first argument: an array, a mapping
-            of modality → set, `Embeddings`. Records are a `Measurement` or what `read_rows` and `measure_sets` give;
-            those of several origins (a sweep) make several columns.
+        operands: Paths, sets or records. A path contains embeddings as for `read`, or records: a run folder, or a file
+            of `clip-geometry measure --json`. Sets are anything that `measure` accepts as its first argument: an array,
+            a mapping of modality → set, or `Embeddings`. Records are a `Measurement` or the output of `read_rows` or
+            `measure_sets`; records of several origins (a sweep) become several columns.
         names: A name for each operand. Default: its path, or its letter.
-        pipelines: The steps before measuring: one pipeline for all operands, or one for each. Of a single operand,
-            several pipelines are compared, or one with the default, which makes rows unit length. "raw" is the empty
-            pipeline. Records are compared as they are.
-        measures: Names of measures of embeddings, as for `measure`. Default: the core.
+        pipelines: The steps before measuring, as one pipeline for all operands or one for each. For a single operand,
+            several pipelines are compared with each other, or one pipeline with the default, which scales rows to unit
+            length. "raw" is the empty pipeline. Records are compared as they are.
+        measures: Names of measures for embeddings, as for `measure`. Default: the core.
         labels: Labels of embeddings, as for `measure`.
-        blocks: Number of jackknife blocks of embeddings, as for `measure`.
+        blocks: Number of jackknife blocks for embeddings, as for `measure`.
         flips: Number of random sign flips.
         seed: Seed of the flips, and of the blocks and null values of embeddings.
 
     Returns:
-        A `Comparison`: columns, changes, and `frame`, a pandas table. It prints its table.
+        A `Comparison` with columns, changes, and `frame`, a pandas table. It is displayed as a table.
 
     Raises:
-        InputError: There are fewer than two columns, an operand is nothing of the above, or records were given together
-            with options of embeddings.
+        InputError: There are fewer than two columns, an operand is none of the above, or records were combined with
+            options for embeddings.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -332,7 +337,8 @@ def compare(
             measured = measure(sets, pipeline=steps, measures=measures, seed=seed, blocks=blocks)
             found.append((name, measured.records))
     modalities = [{record.at["modality"] for record in records if "modality" in record.at} for _, records in found]
-    alone = all(len(each) == 1 for each in modalities) and len(set.union(*modalities)) > 1  # named after their files
+    # each operand has one set, named after its file
+    alone = all(len(each) == 1 for each in modalities) and len(set.union(*modalities)) > 1
     columns = [column for name, records in found for column in columns_of(records, name, "rows" if alone else None)]
     if len(columns) < 2:
         raise InputError(f"{len(columns)} run given; compare needs at least two")
@@ -341,7 +347,7 @@ def compare(
 
 
 def _records(operand: Any) -> list[Record] | None:
-    """The records of an operand; None of embeddings."""
+    """Return the records of an operand, or None for embeddings."""
     if isinstance(operand, str | Path):
         path = existing(operand, "embeddings, a run folder or a file of measure --json")
         holds = (path / "results.jsonl").exists() if path.is_dir() else path.suffix.lower() not in by_suffix()
@@ -352,7 +358,7 @@ def _records(operand: Any) -> list[Record] | None:
 
 
 def _with_origins(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns, whose names say in what they differ, too."""
+    """Return the columns with names that also say how they differ."""
     firsts = [next(iter(column.records.values())) for column in columns]
     fields = [name for name in ORIGIN if name != "fitted_on" and len({words(each, name) for each in firsts}) > 1]
     named = []
@@ -364,7 +370,10 @@ def _with_origins(columns: Sequence[Column]) -> tuple[Column, ...]:
 
 
 def columns_of(records: Iterable[Record], name: str, only: str | None = None) -> list[Column]:
-    """A column for each origin; origins that differ in their seed only are one. only: what the single set is called."""
+    """Return a column for each origin; origins that differ only in the seed share a column.
+
+    `only` is the name of the set if there is a single one.
+    """
     origins: dict[str, dict[str, Any]] = {}
     runs: dict[str, dict[Any, dict[tuple[str, str], Record]]] = {}  # origin → seed → measure and place → record
     for record in records:
@@ -386,7 +395,7 @@ def columns_of(records: Iterable[Record], name: str, only: str | None = None) ->
 
 
 def _over_seeds(records: Sequence[Record]) -> Record:
-    """The mean, whose standard error sd/√k is the jackknife over the k seeds."""
+    """Return the mean over k seeds, whose standard error sd/√k is the jackknife over the seeds."""
     records = [record for record in records if record.value is not None] or list(records[:1])
     values, k = [float(record.value) for record in records if record.value is not None], len(records)
     if k < 2:
@@ -406,7 +415,7 @@ def _over_seeds(records: Sequence[Record]) -> Record:
 
 
 def _changes(first: Column, other: Column, flips: int, seed: int) -> Iterable[Change]:
-    """The changes in the order of the first column, then what only the other has."""
+    """Yield the changes in the order of the first column, then the numbers that only the other column has."""
     for name, place in dict.fromkeys([*first.records, *other.records]):
         before, after = first.records.get((name, place)), other.records.get((name, place))
         change, known = Change(name, place, before, after), measures.get(name)
@@ -425,7 +434,7 @@ def _changes(first: Column, other: Column, flips: int, seed: int) -> Iterable[Ch
 
 
 def _error_and_p(value: float, before: Record, after: Record, flips: int, seed: int) -> dict[str, Any]:
-    """The standard error of Δ and p, as fields of a `Change`: of the same items paired, else of two samples."""
+    """Return the standard error of Δ and p as fields of a `Change`, paired for the same items, else for two samples."""
     same = bool(before.item_blocks) and before.item_blocks == after.item_blocks
     assumed = same and before.items_from != after.items_from
     if before.low is not None and after.low is not None:
@@ -439,7 +448,7 @@ def _error_and_p(value: float, before: Record, after: Record, flips: int, seed: 
     if before.without and after.without and same:
         without = np.subtract(after.without, before.without)
         p, scale = 1.0, max(abs(float(before["value"])), abs(float(after["value"])))
-        if abs(value) > ROUNDING * scale:  # otherwise the change is rounding
+        if abs(value) > ROUNDING * scale:  # smaller changes are rounding error
             p = _p_of_flips(value - (len(without) - 1) * (without - without.mean()), value, flips, seed)
         return {"standard_error": jackknife(without.tolist()), "p_value": p, "paired": True, "assumed": assumed}
     if before.standard_error is None or after.standard_error is None:
@@ -453,7 +462,7 @@ def _normal_p(value: float, error: float) -> float:
 
 
 def _newcombe(before: Record, after: Record, correlation: float) -> tuple[float, float]:
-    """The interval of the difference of two shares from the interval of each: Newcombe 1998, methods 10."""
+    """Return the interval of the difference of two shares from both intervals, by method 10 of Newcombe 1998."""
     (a, low_a, high_a), (b, low_b, high_b) = (
         [float(each[key]) for key in ("value", "low", "high")] for each in (before, after)
     )
@@ -471,7 +480,7 @@ def _correlation(before: np.ndarray, after: np.ndarray) -> float:
 
 
 def _mcnemar(differences: np.ndarray, flips: int, seed: int) -> float:
-    """McNemar's exact test of one query per item that is right or wrong; otherwise the same by random sign flips."""
+    """Return p of McNemar's exact test for one right or wrong query per item; otherwise use random sign flips."""
     changed = differences[differences != 0]
     if not len(changed):
         return 1.0
@@ -481,16 +490,16 @@ def _mcnemar(differences: np.ndarray, flips: int, seed: int) -> float:
 
 
 def _p_of_flips(blocks: np.ndarray, mean: float, flips: int, seed: int) -> float:
-    """The share of random sign flips whose mean is as large."""
+    """Return the share of random sign flips with a mean at least as large."""
     generator, larger = np.random.default_rng(seed), 0
-    for start in range(0, flips, 512):  # many items have many signs
+    for start in range(0, flips, 512):  # in batches, because many items have many signs
         signs = 2 * generator.integers(0, 2, (min(512, flips - start), len(blocks)), dtype=np.int8) - 1
         larger += int((np.abs(signs @ blocks) >= abs(mean) * len(blocks) * (1 - ROUNDING)).sum())
     return (1 + larger) / (1 + flips)
 
 
 def comparison_table(found: Comparison) -> Table:
-    """What is compared, then a table of the changes of each column but the first."""
+    """Return the compared columns, followed by a table of the changes of each column but the first."""
     letters = [letter(k) for k in range(len(found.columns))]
     own = ((a, column.name.removeprefix(f"{a} · ")) for a, column in zip(letters, found.columns, strict=True))
     a, first = letters[0], found.columns[0]
@@ -515,7 +524,7 @@ def comparison_table(found: Comparison) -> Table:
 
 
 def _verdict(changes: Sequence[Change], a: str, b: str) -> Iterator[str]:
-    """What helped and what got worse, as far as the measures say so."""
+    """Say what improved and what got worse, for measures that have a better direction."""
     useful = [change for change in changes if (known := measures.get(change.measure)) is not None and known.better]
     for effect in ("better", "worse"):
         some = []
@@ -541,7 +550,7 @@ def _has_value(record: Record | None) -> bool:
 
 
 def _cells_of(change: Change) -> list[str]:
-    """measure, set, both values, Δ ± SE or Δ [low, high], and p or the verdict."""
+    """Return the cells: measure, set, both values, Δ ± SE or Δ [low, high], and p or the verdict."""
     explanation = explain(change.measure)
     unit = f" ({explanation.unit})" if explanation is not None and explanation.unit else ""
     measure = Cell(change.measure, full=title_of(change.measure, explanation) + unit)
@@ -556,7 +565,7 @@ def _cells_of(change: Change) -> list[str]:
 
 
 def _value(record: Record, error: float | None) -> str:
-    """A value with the decimals of the change; in LaTeX with its own standard error or interval."""
+    """Format a value with the decimals of the change; in LaTeX, with its own standard error or interval."""
     if record.get("sd") is not None:
         return plus_minus(record["value"], record["sd"])
     text = in_ascii(float(record["value"])) if error is None else to_error(record["value"], error)
@@ -564,7 +573,7 @@ def _value(record: Record, error: float | None) -> str:
 
 
 def _legend(found: Comparison) -> Iterator[str]:
-    """What the columns and signs mean."""
+    """Explain the columns and signs."""
     changes = [change for each in found.changes for change in each]
     same = [each for each in changes if each.error in ("paired", "by position")]
     blocks = {len(each.before.without) for each in same if each.low is None and each.before and each.before.without}
@@ -590,7 +599,7 @@ def _legend(found: Comparison) -> Iterator[str]:
 
 
 def _notes(found: Comparison) -> Iterator[str]:
-    """What the errors take for granted, and what was not compared and why."""
+    """Say what the standard errors assume, and which numbers were not compared and why."""
     changes = [change for each in found.changes for change in each]
     if any(each.error == "by position" for each in changes):
         yield (

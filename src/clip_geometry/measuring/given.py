@@ -1,4 +1,4 @@
-"""Sets of embeddings as a caller gives them: arrays, tables and paths, by position or by name, whole or by groups."""
+"""Conversion of the sets that a caller passes (arrays, tables and paths, by position or by name); splits by group."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ def given_sets(image: Any, text: Any = None, *more: Any, labels: Any = None, ids
 
 
 def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
-    """What each modality was given: the same for all, or what a mapping has for it."""
+    """Return the value for each modality: one value for all modalities, or the entries of a mapping."""
     if not isinstance(given, Mapping):
         return dict.fromkeys(sets, given)
     for name in given.keys() - sets.keys():
@@ -57,7 +57,7 @@ def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
         return found
     if alone and isinstance(first, str | Path):
         return read_sets(first)
-    sources = []  # what a message calls a set, its name where it has none, and its sides
+    sources = []  # (name in messages, name for a set without one, sets by modality)
     for place, each in enumerate(given):
         if isinstance(each, Mapping):
             raise InputError("a mapping of sets and another set were given; put all sets into the mapping")
@@ -76,10 +76,10 @@ def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
 
 
 def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any, dict[str, Embeddings]]]:
-    """(value, the rows with that value of `column` in every set) for each value, numbers first and in their order.
+    """Yield (value, rows with that value of `column` in every set) for each value, numbers first and in numeric order.
 
-    column: "label", "language" or a metadata column. Rows of sets that are too large for the memory are not read yet.
-    Raises InputError where a set lacks it.
+    `column` is "label", "language" or a metadata column. Rows of sets that are too large for memory are not read yet.
+    Raises InputError if a set lacks the column.
     """
     large = is_large(*(each.vectors.shape for each in sets.values()))
     columns = {modality: _column(each, column) for modality, each in sets.items()}
@@ -93,7 +93,7 @@ def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any,
 
 
 def _as_sorted(value: Any) -> tuple[float, str]:
-    """2 before 10, also where they are text; what is no number after all numbers, as text."""
+    """Return a sort key that puts 2 before 10, even if they are text, and other text after all numbers."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What was measured: numbers with their errors, which show themselves as a table or a file."""
+"""The result of measuring: numbers with their standard errors, displayed as a table or written to a file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class Estimate(NamedTuple):
 
     Args:
         value: The number.
-        standard_error: Its standard error, None where there is none.
-        null_value: The same measure on isotropic noise of the same size, None where there is none.
+        standard_error: Its standard error, or None if there is none.
+        null_value: The same measure on isotropic noise of the same size, or None if there is none.
 
     Example:
         >>> import clip_geometry as cg
@@ -41,11 +41,11 @@ class Estimate(NamedTuple):
 class Measurement:
     """Numbers of one or several sets, each with its standard error and its null value.
 
-    Iteration and `len` are over the records of the numbers that could be computed; `notes` says why others could not.
-    A notebook shows the table; pointing at a measure there says how to read it.
+    Iteration and `len` cover the records of the numbers that could be computed; `notes` says why others could not. A
+    notebook shows the table, where hovering over a measure shows how to read it.
 
     Args:
-        records: Records of `read_rows` on a file of `clip-geometry measure --json`, or of `measure_sets`.
+        records: Records from `measure_sets`, or from `read_rows` on a file of `clip-geometry measure --json`.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -71,7 +71,7 @@ class Measurement:
 
     @property
     def notes(self) -> dict[str, str]:
-        """Why a measure could not be computed, by its name; with the set where only some lack it."""
+        """Maps each measure that could not be computed to the reason, with the set if only some sets lack it."""
         reasons: dict[str, dict[str, None]] = {}
         for record in self.records:
             if record.value is None:
@@ -81,9 +81,9 @@ class Measurement:
 
     @property
     def verdict(self) -> str:
-        """What the core measures say, in two or three sentences, as `clip-geometry measure` prints it.
+        """Conclusion from the core measures in two or three sentences, as printed by `clip-geometry measure`.
 
-        Empty where the core was not measured, or with `by`.
+        It is empty if the core was not measured, or with `by`.
 
         Example:
             >>> import numpy as np, clip_geometry as cg
@@ -95,10 +95,11 @@ class Measurement:
 
     @property
     def frame(self) -> "pandas.DataFrame":
-        """A row per measure and set: value, standard_error, null_value, n, d, unit, direction, title and note.
+        """Table with one row per measure and set.
 
-        The values of `by` are a column before the set. With `scaling`, the columns n/4 and n/2 have the values at these
-        sizes; with a full size, expected, expected_low and expected_high those to expect there.
+        The columns are value, standard_error, null_value, n, d, unit, direction, title and note. The values of `by` are
+        a column before the set. With `scaling`, the columns n/4 and n/2 hold the values at these sizes. With a full
+        size, expected, expected_low and expected_high hold the values to expect there.
         """
         import pandas as pd
 
@@ -106,7 +107,7 @@ class Measurement:
         rows = []
         for record in self:
             sizes, expected = [size["value"] for size in record.scaling or ()], record.expected or {}
-            about = explain(record.measure)  # None for numbers that only an experiment has
+            about = explain(record.measure)  # None for numbers that exist only in an experiment
             keys = ("measure", "value", "standard_error", "null_value", "n", "d")
             row = {**record.at, "set": record.at.get("modality"), **{key: record.get(key) for key in keys}}
             row |= {key: getattr(about, key, "") for key in ("unit", "direction", "title")}
@@ -126,10 +127,12 @@ class Measurement:
         return sum(1 for _ in self)
 
     def __getitem__(self, key: str | tuple) -> Estimate:
-        """The number of a measure: `result["isoscore", "image"]`, or `result["modality_gap"]` where it has only one.
+        """Return the number of a measure.
 
-        Of three modalities or more, `result["modality_gap", "audio", "image"]` is the number of two of them. The value
-        of `by`, if any, is one more part of the key. Raises InputError for a key of no number or of several.
+        The key is a measure and a set, as in `result["isoscore", "image"]`, or only a measure, as in
+        `result["modality_gap"]`, if it has a single number. With three modalities or more, `result["modality_gap",
+        "audio", "image"]` is the number for two of them. With `by`, its value is an additional part of the key. Raises
+        InputError if the key matches no number or several.
         """
         name, *places = key if isinstance(key, tuple) and key else (key,)
         of_measure = [record for record in self if record.measure == name]
@@ -154,7 +157,7 @@ class Measurement:
 
     @property
     def table(self) -> Table:
-        """The numbers with what they say and what the columns mean: a `Table`, as text, HTML, Markdown or JSON."""
+        """The numbers with the verdict and the meaning of the columns: a `Table`, as text, HTML, Markdown or JSON."""
         return measurement_table(self.records)
 
     def __repr__(self) -> str:
@@ -164,18 +167,22 @@ class Measurement:
         return self.table.html()
 
     def to_csv(self, path: str | Path) -> None:
-        """Writes `frame` as a .csv file."""
+        """Write `frame` to a .csv file.
+
+        Args:
+            path: The file to write.
+        """
         _written(self.frame.to_csv(index=False), path)
 
     def to_latex(self, path: str | Path | None = None) -> str:
-        r"""The table in LaTeX, for a document that loads booktabs.
+        r"""Return the table in LaTeX, for a document that loads booktabs.
 
         Args:
-            path: Where to write it, too.
+            path: File to write the table to, too. None writes no file.
 
         Returns:
-            A `table` with a line per measure and set: the value with its standard error, and the null value. Its title
-            says what was measured, and cites the entries of `to_bibtex`.
+            A `table` with one line per measure and set: the value with its standard error, and the null value. Its
+            caption says what was measured, and cites the entries of `to_bibtex`.
 
         Example:
             >>> import numpy as np, clip_geometry as cg
@@ -200,12 +207,15 @@ class Measurement:
         return _written(latex(table, label="tab:geometry", measures=self._measures), path)
 
     def to_bibtex(self, path: str | Path | None = None) -> str:
-        """The BibTeX entries that `to_latex` cites: this package, and the sources of the measures.
+        """Return the BibTeX entries that `to_latex` cites: this package and the sources of the measures.
 
-        The sources have authors, year and identifier; a reference manager completes them.
+        The sources have authors, year and identifier; a reference manager can complete them.
 
         Args:
-            path: Where to write them, too.
+            path: File to write the entries to, too. None writes no file.
+
+        Returns:
+            The entries as text.
 
         Example:
             >>> import numpy as np, clip_geometry as cg
@@ -224,12 +234,16 @@ class Measurement:
         return _written(bibtex(self._measures), path)
 
     def to_json(self, path: str | Path) -> None:
-        """Writes what `clip-geometry measure --json` writes: `read_rows` and `clip-geometry compare` read it."""
+        """Write the records as `clip-geometry measure --json` does, for `read_rows` and `clip-geometry compare`.
+
+        Args:
+            path: The file to write.
+        """
         _written(lines_of(digest([dict(record) for record in self.records]), self.records), path)
 
 
 def _is_at(record: Record, places: Sequence[Any]) -> bool:
-    """Whether each place is a value of `by` or the set, of which the key may leave out what needs no saying."""
+    """Return whether each place is a value of `by` or the set; the key may leave out places that are not needed."""
     groups = [value for key, value in record.at.items() if key != "modality"]
     names = [name for place in places if place not in groups for name in str(place).split("+")]
     couple = str(record.at.get("modality", "")).split("+")
@@ -238,7 +252,7 @@ def _is_at(record: Record, places: Sequence[Any]) -> bool:
 
 
 def _written(text: str, path: str | Path | None) -> str:
-    """The text, which is written to the path, if any."""
+    """Return the text after writing it to the path, if there is one."""
     if path is not None:
         write_text(expanded(path), text)
     return text

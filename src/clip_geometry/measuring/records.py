@@ -1,4 +1,4 @@
-"""Embeddings in, records out: the measures that were asked for, each in every place where it can be taken."""
+"""Turns embeddings into records: each requested measure in every place where it can be computed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from clip_geometry.embedding.engines import Engine
 
 DEFAULT_STEPS = "normalize"
-ALL = "all"  # in place of names: the core and all default measures
-MOST_WORK = 2e11  # multiplications of all couples in one O(n²) measure: about a minute for the core on two cores
+ALL = "all"  # selects the core and all default measures
+# limit of multiplications, over all couples, in one O(n²) measure: about a minute for the core on two cores
+MOST_WORK = 2e11
 
 
 def measure(
@@ -45,41 +46,42 @@ def measure(
     full_size: int | None = None,
     progress: Progress = quiet,
 ) -> Measurement:
-    """Measures one or several sets of embeddings, as `clip-geometry measure` does.
+    """Measure one or several sets of embeddings, as `clip-geometry measure` does.
 
     A set is a matrix (n, d) of floats (a NumPy array, a torch tensor, a pandas table, a list of lists), `Embeddings`,
-    or a path as for `read`. Rows of two sets belong together where their ids agree; sets of equal length without
-    ids pair by position, whatever the index of a pandas table.
+    or a path as for `read`. Rows of two sets are paired if their ids agree. Sets of equal length without ids are paired
+    by position, whatever the index of a pandas table.
 
     Args:
-        image: The first set; or all sets, as a mapping of modality → set, or as a folder with several.
-        text: The second set. What `Embeddings` and files say of their modality takes precedence over the order. A
-            single array is called "rows".
-        more: Further sets, each of which says its modality. A mapping is the way to name arrays.
-        labels: One label per row, or a path to them. A single sequence goes to all sets of its length; a mapping of
-            modality → labels tells sets apart.
-        ids: The item of each row, or a path as for labels. A single sequence goes to all sets; a mapping of modality →
-            ids tells sets apart.
-        pipeline: The steps before measuring, such as "normalize,center[each]"; by default rows are made unit length.
-            "" or None measures them as given.
-        measures: Names of measures and evaluators, as a list or comma-separated. None for the core: a dozen numbers and
-            a verdict on them; "all" for it and all default measures.
-        by: "label" or a metadata column of the sets; each of its values is measured separately.
+        image: The first set; or all sets, as a mapping of modality → set or as a folder with several sets.
+        text: The second set. The modality stated by `Embeddings` and files takes precedence over the order of the
+            arguments. A single array is called "rows".
+        more: Further sets, each of which must state its modality. Use a mapping to name arrays.
+        labels: One label per row, or a path to the labels. A single sequence applies to all sets of its length; a
+            mapping of modality → labels assigns them to sets.
+        ids: The item of each row, or a path as for labels. A single sequence applies to all sets; a mapping of modality
+            → ids assigns them to sets.
+        pipeline: The steps before measuring, such as "normalize,center[each]". By default rows are scaled to unit
+            length. "" or None measures the rows as given.
+        measures: Names of measures and evaluators, as a list or comma-separated. None measures the core, which is a
+            dozen numbers and a verdict on them; "all" measures the core and all default measures.
+        by: "label" or a metadata column of the sets. The rows with each of its values are measured separately.
         seed: Seed of the null values and of the jackknife.
-        blocks: Number of jackknife blocks behind the standard errors, 0 for none; default: 20 where there are as many
-            items.
-        engine: Of `open_engine`, to read large sets on a cluster.
-        scaling: Take the measures that depend on n at n/2, n/4 and n/8 items, too: columns of `frame`, and
+        blocks: Number of jackknife blocks for the standard errors; 0 computes none. The default is 20 if there are at
+            least as many items.
+        engine: An engine from `open_engine`, to read large sets on a cluster.
+        scaling: Also compute measures that depend on n for n/2, n/4 and n/8 items. They become columns of `frame`, and
             `scaling` of each record. The pipeline stays as it was fitted on all items.
-        full_size: Number of items of the set that these are a sample of, which implies `scaling`. The numbers that
-            depend on n then say what to expect there, where a fit of the trend supports it.
-        progress: Shows the progress over measures, such as `clip_geometry.progress.progress`.
+        full_size: Number of items of the full set that the given items are a sample of; implies `scaling`. Numbers that
+            depend on n then include the value to expect at the full size, if a fit of the trend supports one.
+        progress: Reports the progress over measures, such as `clip_geometry.progress.progress`.
 
     Returns:
         A `Measurement`: a number for each measure and set, with its standard error and its null value.
 
     Raises:
-        InputError: A set, a column, a step or a name is not as described, or a named measure cannot be taken.
+        InputError: A set, a column, a step or a name is not as described, or a measure requested by name cannot be
+            computed.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -113,7 +115,8 @@ def measure(
         for at, part in groups:
             try:
                 measured = MeasuredSets(part, steps, seed=seed, blocks=dealt, engine=engine)
-                if blocks and not 2 <= blocks <= len(measured.items):  # rather than a table without standard errors
+                # an error, rather than a table without standard errors
+                if blocks and not 2 <= blocks <= len(measured.items):
                     most = f"the number of items, which is {len(measured.items)}"
                     raise InputError(f"blocks is {blocks}; expected 0 or from 2 to {most}")
                 shared, remarks = measured.context(), measured.remarks()
@@ -121,7 +124,8 @@ def measure(
                 if scaling or full_size is not None:
                     add_scaling(measured, rows, full_size)
             except InputError as error:
-                if not at or isinstance(error, RowError):  # a row is named by its file, in which rows are counted
+                # the message of a RowError already counts the row within its file
+                if not at or isinstance(error, RowError):
                     raise
                 (value,) = at.values()
                 raise InputError(f"in the group of {by} {value}: {error}") from None
@@ -132,10 +136,10 @@ def measure(
 
 
 def names_to_measure(names: Sequence[str] | str | None) -> tuple[list[str], bool]:
-    """The measures to take, and whether what cannot be measured is left out with a note.
+    """Return the measures to compute, and whether measures that cannot be computed become notes instead of errors.
 
-    names: of measures, or of evaluators for all of their numbers; None for the core, `ALL` for it and all default
-    measures.
+    `names` holds names of measures, or of evaluators for all of their numbers. None selects the core; `ALL` selects the
+    core and all default measures.
     """
     if names is None:
         return list(CORE), True
@@ -149,7 +153,7 @@ def names_to_measure(names: Sequence[str] | str | None) -> tuple[list[str], bool
 
 
 def named(names: Iterable[str]) -> list[Measure]:
-    """Measures and numbers of evaluators; the name of an evaluator stands for all of its numbers."""
+    """Return the measures with these names; the name of an evaluator selects all of its numbers."""
     numbers: dict[str, list[Measure]] = {}
     for measure in known_measures.values():
         numbers.setdefault(measure.evaluator or measure.name, []).append(measure)
@@ -171,20 +175,20 @@ def measure_sets(
     *,
     optional: bool = False,
 ) -> Iterator[Row]:
-    """Measures sets, each measure in every place where it can be taken.
+    """Measure sets, with each measure in every place where it can be computed.
 
     Args:
         sets: The sets after their pipeline.
-        names: Names of measures and evaluators, or None for all default measures. A named one that cannot be taken
-            raises InputError; an unnamed one gives a record without a value, whose `note` says why.
-        advance: Called with the number of measures that were just taken.
-        optional: Whether measures of `names` count as unnamed, as the `CORE` does.
+        names: Names of measures and evaluators, or None for all default measures. A named measure that cannot be
+            computed raises InputError; an unnamed one gives a record without a value, whose `note` says why.
+        advance: Called with the number of measures that have just been computed.
+        optional: Whether the measures in `names` count as unnamed, like those of the `CORE`.
 
     Returns:
         An iterator over records with measure, value, standard_error, null_value, n, d and at.
 
     Raises:
-        InputError: A name is unknown, or a named measure cannot be taken.
+        InputError: A name is unknown, or a named measure cannot be computed.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -195,7 +199,7 @@ def measure_sets(
         [({'modality': 'image'}, 0.919), ({'modality': 'text'}, 0.889)]
     """
     chosen = by_group() if names is None else named(names)
-    groups: dict[Any, list[Measure]] = {}  # that share a statistic, or a call
+    groups: dict[Any, list[Measure]] = {}  # groups of measures that share a statistic or a call
     for measure in chosen:
         shared = (measure.statistic, measure.takes) if measure.statistic else call_of(measure)
         groups.setdefault(shared, []).append(measure)
@@ -208,7 +212,8 @@ def measure_sets(
         return found
 
     if sets.small:
-        _ = sets.null, sets.items.can_be_dealt and sets.items.block_of  # once, before threads would do so twice
+        # computed here once, because several threads might compute them at the same time
+        _ = sets.null, sets.items.can_be_dealt and sets.items.block_of
     rows: dict[str, list[Row]] = {}
     with keeping_lists():
         for found in (side_by_side if sets.small else map)(rows_of, list(groups.values())):
@@ -219,7 +224,7 @@ def measure_sets(
 
 
 def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:
-    """The measure's rows; where it cannot be taken, a row with a note instead of a value, unless it was named."""
+    """Return the rows of the measure; if it cannot be computed and was not named, return a row with a note instead."""
     try:
         if not named:
             _require_affordable(sets, measure)
@@ -234,7 +239,7 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
             rows.append(sets.row(measure, place))
         except InputError as error:
             note = _note(measure, {"modality": place}, error)
-            # one couple of several may fail, and so may one number of an evaluator that was named for all of them
+            # one couple of several may fail, and so may one number of an evaluator that was selected by its name
             if named and not isinstance(error, NoSuchNumber) and len(sets.rows) < 3:
                 raise InputError(f"{measure.name}, {place}: {note['note']}") from None
             rows.append(note)
@@ -244,7 +249,7 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
 
 
 def _require_affordable(sets: MeasuredSets, measure: Measure) -> None:
-    """Raises InputError where a measure is taken only if it is named: it takes minutes, or an engine cannot run it."""
+    """Raise InputError for measures that run only if named: they take minutes, or an engine cannot run them."""
     if sets.engine is not None and not (measure.aggregated or measure.statistic is Moments):
         needs = "no function of moments and class sums, which the engine takes"
         raise InputError(f"{needs}; without --engine it is taken here")

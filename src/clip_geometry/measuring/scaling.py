@@ -1,4 +1,4 @@
-"""How numbers that depend on the size of a set change with it, and what they are expected to be at full size."""
+"""How numbers that depend on the size of a set change with it, and what to expect at the full size."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,20 +17,21 @@ from clip_geometry.results import Row
 from clip_geometry.rows.threads import side_by_side
 
 DEALS = 4  # random divisions of the items, each into halves, quarters and eighths
-HALVINGS = 3  # down to n/8: up to 8n a trend can be followed as far as it was seen
-ENOUGH = 5  # times as many rows as a measure needs at least; of fewer, the ten nearest are no neighborhood
+HALVINGS = 3  # down to n/8, so that a trend up to 8n extends as far as it was observed
+# multiple of the rows that a measure needs at least; with fewer, the ten nearest rows are not a neighborhood
+ENOUGH = 5
 Z = 1.96
 
 
 @dataclass(frozen=True)
 class Trend:
-    """A number that is linear in the logarithm of the size, or in its inverse, once transformed.
+    """A number that, once transformed, is linear in the logarithm of the size or in its inverse.
 
     Args:
-        transformed: Of the number.
-        value: The inverse of `transformed`.
-        slope: The derivative of `transformed`.
-        size: Of the number of items.
+        transformed: Transformation of the number.
+        value: Inverse of `transformed`.
+        slope: Derivative of `transformed`.
+        size: Transformation of the number of items.
     """
 
     transformed: Callable[[np.ndarray], np.ndarray]
@@ -39,10 +40,11 @@ class Trend:
     size: Callable[[np.ndarray], np.ndarray] = np.log
 
     def predict(self, n: np.ndarray, values: np.ndarray, errors: np.ndarray, at: int) -> tuple[float, float]:
-        """The transformed number at another size with its error, from weighted least squares.
+        """Predict the transformed number at another size, with its standard error, by weighted least squares.
 
-        The error is that of the line, widened where it misses the values by more than their errors, and of the largest
-        set: all sizes are of the same items, so that the line does not average over what these have by chance.
+        The standard error combines that of the line, widened if the line misses the values by more than their errors,
+        and that of the largest set. The latter is needed because all sizes use the same items, so that the line does
+        not average out their deviation from the population.
         """
         y, errors, x = self.transformed(values), self.slope(values) * errors, self.size(n.astype(float))
         design, there = np.stack([np.ones_like(x), x], 1) / errors[:, None], np.array([1, self.size(np.array(at))])
@@ -53,9 +55,9 @@ class Trend:
         return float(there @ line), float(np.sqrt(variance))
 
 
-# A query whose nearer rows come at the rate λ finds its pair first in a share exp(-λn) of the sets of n. With the same
-# rate for all queries, log(-log R@1) has slope 1 in log n; with rates that differ, logit R@1 is nearly linear. Real
-# sets are in between, so that the interval spans both.
+# If rows nearer than its pair occur at the rate λ, a query ranks its pair first in a share exp(-λn) of the sets of size
+# n. If all queries have the same rate, log(-log R@1) has slope 1 in log n; if the rates differ, logit R@1 is nearly
+# linear. Real sets are in between, so the interval spans both.
 _LOGIT = Trend(lambda p: np.log(p / (1 - p)), lambda y: 1 / (1 + np.exp(-y)), lambda p: 1 / (p * (1 - p)))
 _SURVIVAL = Trend(lambda p: np.log(-np.log(p)), lambda y: np.exp(-np.exp(y)), lambda p: 1 / (p * np.abs(np.log(p))))
 _EVENT = Trend(
@@ -63,11 +65,12 @@ _EVENT = Trend(
 )
 _LINEAR = Trend(lambda v: v, lambda y: y, np.ones_like)
 _POWER = Trend(np.log, np.exp, lambda v: 1 / v)
-_RANK = Trend(lambda v: np.log(v - 1), lambda y: 1 + np.exp(y), lambda v: 1 / (v - 1))  # the rows before the pair
+# v − 1 is the number of rows before the pair
+_RANK = Trend(lambda v: np.log(v - 1), lambda y: 1 + np.exp(y), lambda v: 1 / (v - 1))
 # tr(Σ²)/tr(Σ)² of n rows is too large by about 1/n
 _INVERSE = Trend(lambda v: 1 / v, lambda y: 1 / y if y > 0 else np.inf, lambda v: -1 / v**2, lambda n: 1 / n)
 
-# part of a measure's name → the trends to try, or why there is none
+# part of a measure's name → the trends to try, or the reason why there is none
 TRENDS: Mapping[str, Sequence[Trend] | str] = {
     ".same_modality_at_": (_LOGIT, _EVENT),
     ".r_at_": (_LOGIT, _SURVIVAL),
@@ -79,21 +82,22 @@ TRENDS: Mapping[str, Sequence[Trend] | str] = {
 
 
 def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None = None) -> None:
-    """Adds to the rows of measures that depend on n their values in random subsets, and what to expect at full size.
+    """Add values in random subsets, and the value to expect at full size, to the rows of measures that depend on n.
 
-    Items are drawn, not rows: an image and its captions stay together. The pipeline stays as it was fitted on all of
-    them, so that only the size changes. A row gains `scaling`: for n/8, n/4, n/2 and n items the mean `value` over
-    `subsets` and its `standard_error`; sizes at which the measure does not exist are absent. Where the pipeline is
-    fitted, n/2 has `unseen`, too: the value of halves through the pipeline fitted on the other half. With a full size
-    a row also gains `expected`, as of `expected_at`.
+    Items are drawn, not rows, so that an image and its captions stay together. The pipeline stays as it was fitted on
+    all items, so only the size changes. Each row gets `scaling`: for n/8, n/4, n/2 and n items, the mean `value` over
+    `subsets` and its `standard_error`. Sizes at which the measure does not exist are omitted. If the pipeline is
+    fitted, n/2 also has `unseen`, the value of halves after the pipeline fitted on the other half. With a full size,
+    each row also gets `expected`, as returned by `expected_at`.
 
     Args:
         sets: The sets after their pipeline.
-        rows: Of `measure_sets`, which are changed.
-        full_size: Number of items of the set that these are a sample of.
+        rows: Rows from `measure_sets`, which are modified in place.
+        full_size: Number of items of the full set that these items are a sample of.
 
     Raises:
-        InputError: The sets are streamed, or the full size is not above their number of items.
+        InputError: The sets are streamed because they are too large for memory or read by an engine, or the full size
+            is not above their number of items.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -129,7 +133,8 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
 
 
 def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str) -> dict[str, list[Row]]:
-    """The values of measures that read the result of one call, by name, from the largest subsets to the smallest."""
+    """Return the values of measures that read the result of one call, by name, from the largest subsets to the
+    smallest."""
     found: dict[str, list[Row]] = {measure.name: [] for measure in together}
     for halvings in range(1, HALVINGS + 1):
         n = len(sets.items) // 2**halvings
@@ -138,10 +143,10 @@ def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str) -> dic
         try:
             values = _values(_subsets(sets, n), together, place)
             unseen = _values(_subsets(sets, n, unseen=True), together, place) if sets.learns and halvings == 1 else {}
-        except InputError:  # too small
+        except InputError:  # too few items
             break
         for name, each in values.items():
-            # disjoint subsets are independent, but another division is of the same items
+            # disjoint subsets are independent, but further divisions use the same items
             error = np.sqrt(np.reshape(each, (DEALS, -1)).var(axis=1, ddof=1).mean() / (len(sets.items) // n))
             size = {"n": n, "value": float(np.mean(each)), "standard_error": float(error), "subsets": len(each)}
             found[name].append(size | ({"unseen": float(np.mean(unseen[name]))} if name in unseen else {}))
@@ -149,29 +154,29 @@ def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str) -> dic
 
 
 def _values(views: Iterator[View], together: Sequence[Measure], place: str) -> dict[str, list[float]]:
-    """The values in each view, of those measures that exist in all of them."""
+    """Return the values in each view, for the measures that exist in all views."""
     first, found = together[0], {measure.name: [] for measure in together}
     for view in views:
         result = first.function(*view.arguments(first, place), **first.options)
         for measure in together:
             try:
                 found.get(measure.name, []).append(float(measure.pick(result)))
-            except KeyError:  # no ten nearest of eight
+            except KeyError:  # for example, no ten nearest of eight rows
                 found.pop(measure.name, None)
     return found
 
 
 def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[View]:
-    """Disjoint subsets of n random items, of one division after the other.
+    """Yield disjoint subsets of n random items, for one division after the other.
 
-    unseen: through the pipeline as it is fitted on the items outside of the subset, rather than on all.
+    With `unseen`, the pipeline is fitted on the items outside the subset instead of on all items.
     """
     rng, items = np.random.default_rng(sets.seed), sets.items.of_rows
     for _ in range(DEALS):
         order = rng.permutation(len(sets.items))
         for k in range(len(sets.items) // n):
             inside = np.isin(np.arange(len(sets.items)), order[k * n : (k + 1) * n])
-            # class prompts are item -1, the last one, and in all subsets
+            # class prompts have item -1, which indexes the appended entry, so they are in all subsets
             chosen, outside = (
                 {name: np.append(some, True)[numbers] for name, numbers in items.items()} for some in (inside, ~inside)
             )
@@ -182,18 +187,20 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
 
 
 def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int) -> Row:
-    """The value to expect at another size, where a fit of the trend supports it.
+    """Return the value to expect at another size, if a fit of the trend supports one.
 
-    Shares are linear in log n on the scale of the logit or of the complementary log-log, other numbers in log n, as a
-    power of n or in 1/n (`TRENDS`). The interval spans the 95 % intervals of the trends that are tried for a measure,
-    within its range. There is none where no trend predicts the value of the largest set from the smaller ones within
-    its standard error, where the full size is more times larger than the smallest subsets are smaller, and where a
-    pipeline that was fitted on these items gives others another value. What a sample lacks it cannot foresee: where
-    the full set has many more near copies, for example, other rows are nearest.
+    Shares are linear in log n on the scale of the logit or of the complementary log-log. Other numbers are linear in
+    log n, a power of n, or linear in 1/n (`TRENDS`). The interval spans the 95% intervals of all trends tried for a
+    measure, clipped to its range.
+
+    No value is returned if no trend predicts the value of the largest set from the smaller ones within its standard
+    error, if the full size exceeds the largest set by a larger factor than the largest set exceeds the smallest, or if
+    a pipeline that was fitted on these items gives a different value for other items. The trend cannot foresee what a
+    sample lacks. If the full set has many more near-duplicates, for example, other rows are nearest.
 
     Args:
         measure: The measure.
-        scaling: Values by size, smallest first, as `add_scaling` gives them.
+        scaling: Values by size, smallest first, as added by `add_scaling`.
         full_size: The other size, in items.
         d: The dimension, which is a bound of some measures.
 
@@ -225,7 +232,8 @@ def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int
     if full_size > n[-1] ** 2 / n[0]:
         return refused(f"the trend is known for a factor of {n[-1] / n[0]:.0f}, from {n[0]} to {n[-1]} items")
     errors = [size["standard_error"] for size in enough]
-    errors = np.array([*errors[:-1], errors[-2] if errors[-1] is None else errors[-1]])  # of all items, as of halves
+    # all items have the error of halves if they have none of their own
+    errors = np.array([*errors[:-1], errors[-2] if errors[-1] is None else errors[-1]])
     half = scaling[-2]
     if abs(half.get("unseen", half["value"]) - half["value"]) > Z * errors.max():
         return refused(

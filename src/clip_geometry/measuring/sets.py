@@ -1,4 +1,4 @@
-"""Numbers of sets: every measure in every place, with its standard error and its null value."""
+"""Numbers of sets: each measure in every place, with its standard error and its null value."""
 
 import math
 import operator
@@ -34,35 +34,38 @@ from clip_geometry.steps import Step, parse_pipeline
 if TYPE_CHECKING:
     from clip_geometry.embedding.engines import Engine
 
-QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond, and sums replace the rows without each block
-KEPT_BYTES = 2**30  # of rows without each block, rather than moving them again for every measure
+# with more rows, O(n²) measures get no standard error, and sums replace the rows without each block
+QUADRATIC_ROWS = 4000
+# limit for cached rows without each block, which would otherwise be transformed again for every measure
+KEPT_BYTES = 2**30
 
 
 class NoSuchNumber(InputError):
-    """The evaluator has no such number for these sets: no top 5 of three classes."""
+    """Raised if the evaluator has no such number for these sets, such as a top-5 accuracy for three classes."""
 
 
 class MeasuredSets(View):
     """Embeddings of one or several modalities after a pipeline, ready to be measured.
 
-    Measures across modalities are taken of every couple of sets.
+    Measures across modalities are computed for every couple of sets. One call of a function serves all measures that
+    read its result, such as I1 and I2.
 
-    One call of a function serves all measures that read its result, e.g. I1 and I2. Sets that take more than
-    `embeddings.LARGE` bytes in float64 are streamed: read block by block in every pass, with NaN found on the way.
-    Standard errors then exist for functions of moments and sums, after steps that fit nothing. Measures that need all
-    rows at once get them, up to `memory.MOST_HELD` bytes.
+    Sets that take more than `embeddings.LARGE` bytes in float64 are streamed: they are read block by block in every
+    pass, and NaN is detected during reading. Standard errors are then available only for functions of moments and sums,
+    after steps that fit nothing. Measures that need all rows at once get them if they take at most `memory.MOST_HELD`
+    bytes.
 
     Args:
-        sets: Modality → `Embeddings`.
-        steps: The pipeline, as `parse_pipeline` gives it.
-        seed: Seed of the Gaussian behind the null values and of the dealing into blocks.
-        blocks: Number of jackknife blocks behind the standard errors, 0 for none.
-        name: Shown beside the modality where progress is reported.
+        sets: Maps modality → `Embeddings`.
+        steps: The pipeline, as returned by `parse_pipeline`.
+        seed: Seed of the Gaussian rows behind the null values, and of the assignment to blocks.
+        blocks: Number of jackknife blocks for the standard errors; 0 computes none.
+        name: Shown next to the modality where progress is reported.
         engine: Streams the sets, whatever their size, and runs the passes for means, moments and class sums.
-        in_memory: Do not stream the sets, whatever their size.
+        in_memory: Keep the sets in memory, whatever their size.
 
     Raises:
-        InputError: No measure can use the sets: fewer than two rows, NaN or infinity.
+        InputError: No measure can use the sets: there are fewer than two rows, NaN or infinity.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -103,20 +106,21 @@ class MeasuredSets(View):
         self.items = Items(sets, blocks=blocks, seed=seed)
         self.learns = any(step.fits for step in self.steps)
         self._many = not self.streamed and max(map(len, self.rows.values())) > QUADRATIC_ROWS
-        self._from_sums = self.streamed or self._many  # whether they replace the rows without each block
-        # whether measures can be taken side by side, in threads: fitting without each block has warnings to hide
+        self._from_sums = self.streamed or self._many  # whether sums replace the rows without each block
+        # whether measures can run in parallel threads; fitting without each block suppresses warnings, which are not
+        # per thread
         self.small = not self._from_sums and not (self.learns and blocks > 1)
-        # what was computed, by call (see `call_of`) and place
+        # results by call (see `call_of`) and place
         self._results: dict[Any, Any] = {}
         self._without: dict[Any, list[Any]] = {}
         self._shares: dict[Any, Mapping[str, Share]] = {}
-        # what several calls share
+        # objects that several calls share
         self._statistics: dict[tuple[type[Statistic], str, str], Statistic] = {}
         self._parts: dict[tuple[str, tuple[str, str] | None], Dealt] = {}
         self._views: dict[int, View] = {}
 
     def context(self) -> Row:
-        """What every row of these sets has in common."""
+        """Return the fields that all rows of these sets share."""
         fitted_on = self.fitted and self.fitted.fitted_on
         shared = context(self.embeddings, seed=self.seed, steps=self.steps, fitted_on=fitted_on, blocks=self.blocks)
         if self.streamed:
@@ -126,9 +130,9 @@ class MeasuredSets(View):
         return shared
 
     def remarks(self) -> list[str]:
-        """What is worth knowing of the sets before any number: pairs out of order, copies of rows."""
+        """Return remarks on the sets that precede any number, such as pairs out of order and duplicated rows."""
         with ThreadPoolExecutor(1) as beside:
-            if self._many:  # noise of many rows takes as long, in one thread
+            if self._many:  # generating the noise of many rows takes as long, and uses one thread
                 beside.submit(getattr, self, "null")
             all_rows = self.engine is None and can_be_held(*(each.vectors.shape for each in self.embeddings.values()))
             return list(remarks_on(self.embeddings, self.couples.values(), self.pairs_of, all_rows=all_rows))
@@ -137,9 +141,9 @@ class MeasuredSets(View):
 
     @cached_property
     def null(self) -> "MeasuredSets":
-        """The same with isotropic Gaussian rows: equal n, d, labels, pairs, steps and mean squared row length.
+        """The same sets with isotropic Gaussian rows: equal n, d, labels, pairs, steps and mean squared row length.
 
-        Of streamed sets these are streamed, too: as many rows, made when they are asked for.
+        The noise of streamed sets is streamed, too: its rows are generated when they are read.
         """
         sets: dict[str, Embeddings] = {}
         generator = torch.Generator().manual_seed(self.seed)
@@ -162,14 +166,15 @@ class MeasuredSets(View):
         return self._with(sets, blocks=0, name=" (null)")
 
     def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> "MeasuredSets":
-        """Other sets in place of these, in their order."""
+        """Return these sets with some of them replaced, in the same order."""
         same = {"seed": self.seed, "blocks": self.blocks, "engine": self.engine, "in_memory": self.in_memory}
         return MeasuredSets({**self.embeddings, **sets}, self.steps, **same | changes)
 
     def whole(self, what: str) -> "MeasuredSets":
-        """The same with all rows in memory; InputError where they are too large, or where an engine has them.
+        """Return the same sets with all rows in memory.
 
-        what: what needs them, for the message.
+        Raises InputError if they are too large, or if an engine holds them. `what` names what needs them, for the
+        message.
         """
         shapes = [rows.shape for rows in self.rows.values()]
         if self.streamed and self.engine is not None:
@@ -185,8 +190,10 @@ class MeasuredSets(View):
 
     @cached_property
     def _by_class(self) -> "MeasuredSets":
-        """The same with one text per class: of several prompts the ensemble, taken before the pipeline, whose rows
-        then are as it leaves them."""
+        """The same sets with one text per class.
+
+        If a class has several prompts, their ensemble is computed before the pipeline, and the pipeline transforms it.
+        """
         ensembles = {}
         for modality, text in self.embeddings.items():
             if not is_prompts(text) or text.labels is None:
@@ -198,16 +205,17 @@ class MeasuredSets(View):
         return self._with(ensembles) if ensembles else self
 
     def part(self, chosen: Mapping[str, np.ndarray], *, refit: bool = False) -> View:
-        """Some rows of each modality: by the pipeline as it was fitted on all, or by one that is fitted on them."""
+        """Return some rows of each modality, after the pipeline fitted on all rows or, with `refit`, fitted on these
+        rows."""
         kept = {modality: each.take(chosen[modality]) for modality, each in self.embeddings.items()}
         if not refit:
             return View(kept, {name: np.asarray(rows)[chosen[name]] for name, rows in self.rows.items()})
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said once, of all rows
+            warnings.simplefilter("ignore")  # the same warnings were shown once for all rows
             return View(kept, steps=self.steps)
 
     def _without_block(self, block: int) -> View:
-        """The rows outside of the block, by the pipeline that is fitted on them."""
+        """Return the rows outside the block, after a pipeline that is fitted on them."""
         if block in self._views:
             return self._views[block]
         outside = {modality: blocks != block for modality, blocks in self.items.block_of.items()}
@@ -220,18 +228,19 @@ class MeasuredSets(View):
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row indices (i, j) of all matching pairs of two sets; InputError where there are none."""
+        """Row indices (i, j) of all matching pairs of two sets. Raises InputError if there are none."""
         (couple,) = self.couples.values()
         return self.pairs_of(*couple)
 
     def places(self, measure: Measure) -> list[str]:
-        """Where the measure can be taken: as of `View.places`."""
+        """Return the places where the measure can be computed, as in `View.places`."""
         if self.streamed and not measure.streams:
             return self.whole(measure.name).places(measure)
         return super().places(measure)
 
     def row(self, measure: Measure, place: str) -> Row:
-        """The measure in one of its places, with its standard error, its null value and what it leaves out."""
+        """Return the measure in one place as a row with its standard error, its null value and a note on what it leaves
+        out."""
         if self.streamed and not measure.streams:
             return self.whole(measure.name).row(measure, place)
         couple = self.couples.get(place)
@@ -242,9 +251,10 @@ class MeasuredSets(View):
         arguments = self.arguments(measure, place)
         n, d = len(arguments[0]), self.rows[couple[0] if couple else place].shape[1]
         found: list[Any] = []
-        for compute in (self.errors, self.value, self.null.value):  # the moments of the errors are those of the value
+        # errors first, because the value can use their moments
+        for compute in (self.errors, self.value, self.null.value):
             found.append(compute(measure, place))
-            if self.streamed:  # the blocks of a pass, before the next has other sizes
+            if self.streamed:  # free the blocks of this pass before the next one uses other sizes
                 give_back()
         errors, value, null_value = found
         row = {
@@ -271,7 +281,7 @@ class MeasuredSets(View):
         return {**row, "note": note} if note else row
 
     def value(self, measure: Measure, place: str) -> float:
-        """The measure of all rows."""
+        """Return the measure of all rows."""
         if share := self._share(measure, place):
             return share.value
         key = (*call_of(measure), place)
@@ -283,13 +293,15 @@ class MeasuredSets(View):
             raise NoSuchNumber(f"{measure.name} does not exist for so few rows, classes or relevant items") from None
 
     def errors(self, measure: Measure, place: str) -> dict[str, Any]:
-        """The standard error and what `compare` needs of it; empty where there is none.
+        """Return the standard error and the fields that `compare` needs from it; empty if there is none.
 
-        Means over queries have the error of `Share`, which takes the pipeline as fitted, and an interval, `low` and
-        `high`. Of all other measures this is the jackknife, for which the pipeline is fitted again without each block.
+        Means over queries use the standard error of `Share`, with the pipeline as fitted, and also have an interval,
+        `low` and `high`. All other measures use the jackknife, for which the pipeline is fitted again without each
+        block.
 
-        There is none of measures that are not smooth, where the jackknife is wrong, and none where `blocks` rounds of
-        O(n²) would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where sums over blocks give it.
+        There is no standard error for measures that are not smooth, where the jackknife is wrong, and none if `blocks`
+        evaluations of an O(n²) measure would take long (more than QUADRATIC_ROWS rows). For streamed rows it exists
+        only if it follows from sums over blocks.
         """
         if share := self._share(measure, place):
             low, high = share.interval
@@ -305,17 +317,18 @@ class MeasuredSets(View):
         try:
             for result in self._without_each(measure, place):
                 without.append(float(measure.pick(result)))
-        except (InputError, KeyError):  # too small without a block
+        except (InputError, KeyError):  # too few rows without a block
             return {}
         return {"standard_error": jackknife(without), "without": without, **self.items.identity} if without else {}
 
     def forget(self, statistic: type[Statistic] | None) -> None:
-        """Give up a statistic of these rows and of their noise: no measure will ask for it again. Small ones stay."""
+        """Drop a statistic of these rows and of their noise that no further measure needs. Small sets keep theirs."""
         for sets in () if self.small else filter(None, (self, self.__dict__.get("null"))):
             sets._statistics = {key: found for key, found in sets._statistics.items() if key[0] is not statistic}
 
     def _share(self, measure: Measure, place: str) -> Share | None:
-        """The number as a mean over queries, for an error over items; None where it is none, or of many rows."""
+        """Return the number as a mean over queries, for a standard error over items; None if it is not one, or for many
+        rows."""
         if measure.shares is None or self.streamed or (self._many and measure.quadratic):
             return None
         if not self.blocks or len(self.items) < 2:
@@ -334,7 +347,7 @@ class MeasuredSets(View):
         return self._shares[key].get(measure.attribute or "")
 
     def _result(self, measure: Measure, place: str) -> Any:
-        """What the function returns: of all rows from the statistic that its measures share."""
+        """Return the result of the function on all rows, from the statistic that its measures share."""
         key, statistic = (*call_of(measure), place), measure.statistic
         if self._from_sums and statistic is not None and statistic.includes_all and not measure.quadratic:
             with suppress(InputError):  # without a block there may be too few rows
@@ -344,16 +357,16 @@ class MeasuredSets(View):
         arguments = self.arguments(measure, place)
         if statistic is not None and not self.streamed:
             of_all = statistic, measure.takes, place
-            with suppress(InputError):  # whose sentence is not about the rows
+            with suppress(InputError):  # the function below raises the error for the user, which is about the rows
                 if of_all not in self._statistics:
                     self._statistics[of_all] = statistic.of(*arguments)
                 return measure.function(self._statistics[of_all], **measure.options)
         return measure.function(*arguments, **measure.options)
 
     def _without_each(self, measure: Measure, place: str) -> list[Any]:
-        """What the function returns without each block: from the statistic where that takes less work than one by one.
+        """Return the results of the function without each block, from the statistic if that is cheaper than one by one.
 
-        Of many rows that gives the result of all rows, too, which are those without a block that is empty.
+        For many rows this also gives the result of all rows, as that of the rows without an additional, empty block.
         """
         key = (*call_of(measure), place)
         if key in self._without:
@@ -371,9 +384,9 @@ class MeasuredSets(View):
         return results
 
     def _dealt_arguments(self, measure: Measure, place: str) -> tuple[Any, ...] | None:
-        """What the measure takes, dealt into blocks; None where its rows are not those of a set or of pairs.
+        """Return the arguments of the measure, assigned to blocks; None if its rows are not those of a set or of pairs.
 
-        Dealt rows are kept, with the work that measures share.
+        The assigned rows are cached, together with the work that measures share.
         """
         couple, found = self.couples.get(place), []
         if couple and measure.takes not in ("two sets", "pairs", "distinct pairs"):
@@ -385,7 +398,7 @@ class MeasuredSets(View):
         for modality, paired in zip(couple or (place,), pairs, strict=False):
             rows = self.rows[modality]
             if self._from_sums and paired is not None and np.array_equal(paired, range(len(rows))):
-                paired = None  # all couples share it
+                paired = None  # lets all couples share the rows
             key = modality, None if paired is None else couple
             part = self._parts.get(key)
             if part is None:
@@ -394,22 +407,23 @@ class MeasuredSets(View):
                     rows, block_of = taken(rows, paired), block_of[paired]
                 blocks = (self.blocks if dealt else 0) + self._from_sums
                 part = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks)
-                if not self._many or paired is None:  # those of all couples together take the memory of all sets
-                    part = self._parts.setdefault(key, part)  # another thread may have been first
+                # caching the pairs of all couples would need the memory of all sets
+                if not self._many or paired is None:
+                    part = self._parts.setdefault(key, part)  # setdefault, because another thread may have been first
             found.append(part)
         return (*found, *(() if couple else self.arguments(measure, place)[1:]))
 
 
 def call_of(measure: Measure) -> tuple[Any, ...]:
-    """Equal for measures that read the result of one call."""
+    """Return a key that is equal for measures that read the result of the same call."""
     return measure.function, repr(measure.options), measure.takes
 
 
 def stream(sets: Mapping[str, Embeddings], note: str = "", engine: "Engine | None" = None) -> dict[str, StreamedRows]:
-    """The rows of each set, read in blocks; throughput is logged to stderr.
+    """Return the rows of each set, read in blocks; throughput is logged to stderr.
 
-    engine: runs the passes that are aggregations, and logs their throughput itself. Sets that are small in float64 give
-    the numbers that they would give in memory.
+    `engine` runs the passes that are aggregations, and logs their throughput itself. Sets that are small in float64
+    give the same numbers as in memory.
     """
     rows: dict[str, StreamedRows] = {}
     large = is_large(*(each.vectors.shape for each in sets.values()))

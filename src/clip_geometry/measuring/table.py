@@ -1,4 +1,4 @@
-"""The table of a measurement: its numbers, what they say, and what its columns mean."""
+"""The table of a measurement: its numbers, a verdict, and the meaning of its columns."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from clip_geometry.embeddings import LARGE
 from clip_geometry.measuring.sets import QUADRATIC_ROWS
 from clip_geometry.modalities import plural
 
-# what a first look needs, as it is read; all but retrieval in O(n)
+# measures for a first look, in reading order; all but retrieval are O(n)
 CORE = (
     "average_cosine",
     "isoscore[unbiased]",
@@ -33,16 +33,16 @@ CORE = (
 )
 SETS = ("image", "text", "both")
 SIZE_FIELDS = ("n", "d")
-MODEL = "CLIP ViT-B/16 on COCO"  # that values are compared with below the table
+MODEL = "CLIP ViT-B/16 on COCO"  # its values are shown below the table for comparison
 ARROWS = {"lower": "↓", "higher": "↑"}
 
 R = TypeVar("R", bound=Row)
 
 
 def measurement_table(records: Sequence[Row], *, crossed: bool = True) -> Table:
-    """The table of the records of a measurement.
+    """Return the table of the records of a measurement.
 
-    crossed: whether couples of three modalities or more are tables of modality × modality, rather than rows.
+    With `crossed`, couples of three modalities or more become tables of modality × modality instead of rows.
     """
     computed = [record for record in records if record["value"] is not None]
     of_couples = couples(computed) if crossed else []
@@ -70,18 +70,20 @@ def measurement_table(records: Sequence[Row], *, crossed: bool = True) -> Table:
 def numbers_table(
     rows: Sequence[Row], explanations: Mapping[str, Explanation] = descriptions, *, spare_n: bool = False
 ) -> Table:
-    """A row per number: groups of measures in their order, measures in that of the rows, then image, text, both.
+    """Return a table with one row per number.
 
-    Several runs get a column of labels, which the heading explains. Each key of `at` that varies, n and d get a column.
+    Groups of measures are in the order of the catalog, measures in the order of the rows, and sets in the order image,
+    text, both. Several runs get a column of labels, which the heading explains. Keys of `at` that vary get a column,
+    and so do n and d if they vary.
 
     Args:
-        rows: The records. Those without a value have an empty cell of it.
-        explanations: Measure → its explanation.
+        rows: The records. The value cell of records without a value is empty.
+        explanations: Maps measures to their explanations.
         spare_n: Whether n may be left out on a narrow terminal.
     """
     found, varying = runs(rows), places(rows)
     for name in SIZE_FIELDS:
-        if len({words(row, name) for row in rows} - {""}) > 1:  # a row that lacks a field does not make it vary
+        if len({words(row, name) for row in rows} - {""}) > 1:  # rows that lack a field do not make it vary
             varying.append(name)
     by_measure: dict[str, list[tuple[Row, list[str]]]] = {}
     for run in found:
@@ -111,19 +113,20 @@ def numbers_table(
 
 
 def _rows_of(name: str, members: Sequence[tuple[Row, list[str]]], explanation: Explanation | None) -> Iterator[list]:
-    near = []  # numbers that are read beside each other
+    near = []  # numbers that are shown next to each other
     for row, _ in members:
         near += [row.get("value"), row.get("null_value")]
     unit = hint = arrow = direction = limits = ""
     if explanation is not None:
         unit = f" ({explanation.unit})" if explanation.unit else ""
         hint = f"{explanation.title}: {explanation.summary} {explanation.reading}"
-        first, _, rest = explanation.direction.partition(" ")  # "lower is more isotropic" as "↓" and "isotropic"
+        # splits "lower is more isotropic" into "↓" and "isotropic"
+        first, _, rest = explanation.direction.partition(" ")
         arrow = ARROWS.get(first, "")
         direction = rest.removeprefix("is ").removeprefix("more ") if arrow else explanation.direction
         limits = " … ".join(map(bound, explanation.range))
     measure = Cell(name + unit, full=title_of(name, explanation) + unit, hint=hint, of=explanation)
-    # sorting is stable: within a set, runs keep their order
+    # sorting is stable, so runs keep their order within a set
     for row, cells in sorted(members, key=lambda member: (*SETS, set_of(member[0])).index(set_of(member[0]))):
         value = "" if as_number(row.get("value")) is None else with_error(row, *near)
         null = to_error(row.get("null_value"), row.get("standard_error"), *near)
@@ -131,12 +134,12 @@ def _rows_of(name: str, members: Sequence[tuple[Row, list[str]]], explanation: E
 
 
 def set_of(row: Row) -> str:
-    """The set or the couple of sets that a number is of."""
+    """Return the set or the couple of sets that a number belongs to."""
     return str((row.get("at") or {}).get("modality") or "")
 
 
 def couples(rows: Iterable[R]) -> list[R]:
-    """The numbers of two of three modalities or more, where they are those of all rows."""
+    """Return the numbers of couples among three modalities or more, if they are not of groups."""
     found = []
     for row in rows:
         alone = (row.get("at") or {}).keys() == {"modality"}
@@ -145,12 +148,12 @@ def couples(rows: Iterable[R]) -> list[R]:
 
 
 def names_of(rows: Iterable[Row]) -> list[str]:
-    """The modalities of couples, in the order of their matrices."""
+    """Return the modalities of couples, in the order of the axes of their matrices."""
     return sorted({name for row in rows for name in set_of(row).split("+")})
 
 
 def matrices(rows: Sequence[Row]) -> list[Table]:
-    """A table of modality × modality for each measure: the value above the diagonal, the null value below it."""
+    """Return a table of modality × modality per measure, with values above the diagonal and null values below it."""
     tables = []
     for measure in dict.fromkeys(row["measure"] for row in rows):
         members = [row for row in rows if row["measure"] == measure]
@@ -165,7 +168,7 @@ def matrices(rows: Sequence[Row]) -> list[Table]:
 
 
 def _scaling_table(records: Sequence[Row]) -> Table:
-    """The values at n/8, n/4, n/2 and n items, and what to expect at full size."""
+    """Return the values at n/8, n/4, n/2 and n items, and the values to expect at full size."""
     full = next((record["expected"]["n"] for record in records if record.get("expected")), None)
     groups = list(dict.fromkeys(key for record in records for key in record["at"] if key != "modality"))
     rows, unexpected = [], {}
@@ -194,7 +197,8 @@ def _scaling_table(records: Sequence[Row]) -> Table:
 
 
 def _sizes(records: Sequence[Row]) -> list[str]:
-    """1000 image and 5000 text rows in 512 dimensions, where the records tell all of it; else the n and d of all."""
+    """Return "1000 image and 5000 text rows in 512 dimensions" if the records say all of it, else the n and d they
+    share."""
     counts, dimensions, whole = {}, set(), True
     for record in records:
         if getattr(explain(record["measure"]), "takes", "") == "rows" and set_of(record) != "both":
@@ -212,7 +216,7 @@ def _sizes(records: Sequence[Row]) -> list[str]:
 
 
 def _legend(records: Sequence[Row]) -> Iterator[str]:
-    """What the columns and signs mean."""
+    """Explain the columns and signs."""
     blocks = {record.get("jackknife_blocks") for record in records} - {None, 0}
     many = f", jackknife over {blocks.pop()} blocks of items; not shown where it is 0" if len(blocks) == 1 else ""
     if any(record.get("standard_error") is not None and record.get("low") is None for record in records):
@@ -224,7 +228,7 @@ def _legend(records: Sequence[Row]) -> Iterator[str]:
     yield "↓ lower, ↑ higher is more isotropic, closer, … (clip-geometry list measures NAME says which)"
     if couples(records):
         yield "above the diagonal: the value of the couple; below it: its null value"
-    # what "image" and "text" in the name of a measure stand for, where a set is called otherwise
+    # explain "image" and "text" in the name of a measure if the sets have other names
     across = {set_of(record) for record in records if "image" in record["measure"] or "text" in record["measure"]}
     named = sorted(place.split("+") for place in across if "+" in place)
     named += [sorted({set_of(record) for record in records} - {"both", ""})] if "both" in across else []
@@ -236,7 +240,7 @@ def _legend(records: Sequence[Row]) -> Iterator[str]:
 
 
 def _notes_on_errors(records: Sequence[Row]) -> Iterator[str]:
-    """How the numbers were made, which have no standard error and why, and those of a known model."""
+    """Say how the numbers were computed, which have no standard error and why, and what a known model has."""
     if not records:
         return
     first = records[0]
@@ -258,7 +262,7 @@ def _notes_on_errors(records: Sequence[Row]) -> Iterator[str]:
 
 
 def _without_error(record: Row) -> str:
-    """Why a number has no standard error; "" where none was asked for."""
+    """Return why a number has no standard error; "" if none was requested."""
     blocks, measure = record.get("jackknife_blocks"), explain(record["measure"])
     if not blocks or measure is None:
         return ""
@@ -272,7 +276,7 @@ def _without_error(record: Row) -> str:
 
 
 def _remarks_and_notes(records: Sequence[Row]) -> Iterator[str]:
-    """Remarks on the sets, each once with its groups; then notes on numbers, each once with its measures."""
+    """Yield remarks on the sets, each once with its groups, then notes on numbers, each once with its measures."""
     groups: dict[str, dict[str, None]] = {}
     notes: dict[tuple[str, str], dict[str, None]] = {}
     for record in records:
@@ -291,25 +295,28 @@ def _remarks_and_notes(records: Sequence[Row]) -> Iterator[str]:
 
 # --- the verdict above it
 
-CONE = 0.2  # average cosine from which rows that are no sphere are called a cone
-NO_CONE = 0.8  # 1 − average cosine; below, what chance makes of a gap is clearly less than the null value
-FAR, NEAR = 0.5, 0.95  # IsoScore relative to its null value: below, far from isotropic; above, as good as isotropic
-SEPARATED = 0.9  # share of the own modality among ten neighbors
-ROUNDING = 1e-9  # values that differ by less are the same
-CLEAR = 2.0  # standard errors of a difference, from which it is claimed
+CONE = 0.2  # average cosine above which rows are said to sit in a cone
+NO_CONE = 0.8  # 1 − average cosine; below this, the gap expected by chance is clearly smaller than the null value
+# IsoScore relative to its null value: below FAR it is far from isotropic, above NEAR practically isotropic
+FAR, NEAR = 0.5, 0.95
+SEPARATED = 0.9  # share of a query's own modality among its ten nearest neighbors
+ROUNDING = 1e-9  # values that differ by less count as equal
+CLEAR = 2.0  # standard errors above which a difference is claimed
 Found = Mapping[str, Mapping[str, Row]]
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """What the numbers say together. A difference of less than two standard errors is called none, and nothing is
-    claimed of a number without a standard error.
+    """Return what the numbers say together.
+
+    Differences of less than two standard errors are called none, and nothing is claimed about numbers without a
+    standard error.
 
     Args:
-        rows: Records of one table, those without a value included.
+        rows: Records of one table, including those without a value.
 
     Returns:
-        Sentences on cones and isotropy, on the gap, and on pairs, each where there are numbers for it. Empty where the
-        core was not measured, or in groups.
+        Sentences on cones and isotropy, on the gap, and on pairs, as far as there are numbers for them. Empty if the
+        core was not measured, or for groups.
     """
     if not set(CORE) <= {row["measure"] for row in rows} or any(row["at"].keys() - {"modality"} for row in rows):
         return ""
@@ -351,8 +358,8 @@ def _on_sets(found: Found) -> str:
 def _on_gaps(found: Found) -> str:
     gaps: dict[str, Row] = {}
     for place, row in found.get("modality_gap", {}).items():
-        # what chance gives two samples of these rows about one mean: the null value, which is that of rows without a
-        # common direction, times √(1 − average cosine)
+        # the gap that chance gives two samples of these rows with a common mean: the null value, which assumes rows
+        # without a common direction, times √(1 − average cosine)
         cosines = [found.get("average_cosine", {}).get(name) for name in _modalities(place, found)]
         values = [cosine["value"] for cosine in cosines if cosine is not None]
         spread = 1 - max(0.0, sum(values) / len(values)) if values else 1.0
@@ -417,13 +424,16 @@ def _on_pairs(found: Found) -> str:
 
 
 def _modalities(place: str, found: Found) -> list[str]:
-    """The modalities of a couple, in the order in which a measure takes them."""
+    """Return the modalities of a couple, in the order in which measures take them."""
     return sorted(found.get("average_cosine", ("image", "text"))) if place == "both" else place.split("+")
 
 
 def _from_null(row: Row) -> int | None:
-    """1 where the value is clearly above its null value, which is one draw with an error as large, −1 below, 0
-    elsewhere; None without a standard error."""
+    """Return 1 if the value is clearly above its null value, −1 if clearly below it, and 0 otherwise.
+
+    The null value is a single draw, which is assumed to have the same standard error. Without a standard error, return
+    None.
+    """
     difference, error = row["value"] - row["null_value"], row.get("standard_error")
     if error is None or abs(difference) <= max(CLEAR * math.sqrt(2) * error, ROUNDING):
         return None if error is None else 0

@@ -1,4 +1,4 @@
-"""Embeddings after a pipeline: their items and origin, and their rows in the shapes that measures take."""
+"""Embeddings after a pipeline: their items and origin, and their rows in the forms that measures take."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -32,9 +32,9 @@ class View:
     """Embeddings whose rows went through a pipeline.
 
     Args:
-        embeddings: As they were before it; they have the ids and labels.
-        rows: Modality → the rows. Default: the vectors as they are.
-        steps: The pipeline that is fitted on these rows and applied to them; None if they went through it before.
+        embeddings: The embeddings before the pipeline, which hold the ids and labels.
+        rows: Maps modality → rows. Default: the vectors of `embeddings`.
+        steps: The pipeline to fit on these rows and apply to them; None if they already went through it.
     """
 
     def __init__(self, embeddings: Sets, rows: Rows | None = None, steps: Sequence[Step] | None = None):
@@ -43,7 +43,7 @@ class View:
         self.fitted: Pipeline | None = None
         self._pairs: dict[tuple[str, str, bool], Pairs] = {}
         if steps and all(step.name == NORMALIZE for step in steps):
-            # without the second that importing the transforms takes, which are estimators of scikit-learn
+            # avoids importing the transforms, which are scikit-learn estimators and take a second to import
             self.rows = {modality: unit_array(rows) for modality, rows in self.rows.items()}
         elif steps:
             pipelines = import_module("clip_geometry.transforms.pipeline")
@@ -52,7 +52,7 @@ class View:
 
     @cached_property
     def couples(self) -> dict[str, tuple[str, str]]:
-        """Where measures across modalities are taken: "both" of two sets, "audio+image" and so on of more.
+        """The couples that measures across modalities use: "both" for two sets, "audio+image" and so on for more.
 
         The order within a couple is that of `in_order`, whatever the order of the sets.
         """
@@ -64,16 +64,19 @@ class View:
         return found
 
     def pairs_of(self, first: str, second: str, *, distinct: bool = False) -> Pairs:
-        """Row indices (i, j) of all matching pairs of two sets, or of one for each item; InputError without any."""
+        """Return row indices (i, j) of all matching pairs of two sets, or with `distinct` of one pair per item.
+
+        Raises InputError if there are none.
+        """
         key = first, second, distinct
         if key not in self._pairs:
             self._pairs[key] = pair(self.embeddings[first], self.embeddings[second], distinct=distinct)
         return self._pairs[key]
 
     def places(self, measure: Measure) -> list[str]:
-        """Where the measure can be taken: some of the modalities, "both" of two, or couples such as "audio+image".
+        """Return where the measure can be computed: modalities, "both" for two sets, or couples such as "audio+image".
 
-        Raises InputError where nowhere.
+        Raises InputError if there is no such place.
         """
         if measure.takes == "train and test":
             call = f"clip_geometry.{measure.function.__name__}"
@@ -81,7 +84,7 @@ class View:
         if measure.takes == "rows":
             return list(self.rows)
         if measure.takes == "labeled rows":
-            # a class prompt stands for its class: alone in it, it has no silhouette
+            # a class prompt is the only row of its class, so it has no silhouette
             labeled = [name for name, e in self.embeddings.items() if e.labels is not None and not is_prompts(e)]
             if not labeled:
                 raise InputError(f"{measure.name} needs labels; give one per row (labels, --labels FILE)")
@@ -100,7 +103,7 @@ class View:
         return places
 
     def arguments(self, measure: Measure, place: str) -> tuple[Any, ...]:
-        """What the measure takes, in one of its places: a modality, or a couple of them."""
+        """Return the arguments of the measure in one place, which is a modality or a couple of modalities."""
         if measure.takes == "rows":
             return (self.rows[place],)
         if measure.takes == "labeled rows":
@@ -119,12 +122,12 @@ class View:
         if measure.takes == "matched sets":
             ones, of_one = np.unique(i, return_inverse=True)
             others, of_other = np.unique(j, return_inverse=True)
-            if not len(ones) == len(others) == len(i):  # rows have several pairs
+            if not len(ones) == len(others) == len(i):  # some rows are in several pairs
                 return taken(x, ones), taken(y, others), np.stack((of_one, of_other))
         return taken(x, i), taken(y, j)
 
     def _classes(self, measure: Measure, first: str, second: str) -> Pairs:
-        """The class of each row of the first set, and the row of the second that is the text of each class."""
+        """Return the class of each row of the first set, and the row of the second set that is each class's text."""
         given, texts = self.embeddings[first].labels, self.embeddings[second].labels
         if given is None:
             raise InputError(f"{measure.name} needs labels of the {plural(first)}")
@@ -134,7 +137,7 @@ class View:
                 "(.parquet, .npz 'labels'), or a store embedded with a prompt"
             )
         labels, classes = np.asarray(given), np.unique(np.asarray(texts))
-        if len(classes) < len(texts):  # a caption is no class prompt
+        if len(classes) < len(texts):  # captions are not class prompts
             raise InputError(
                 f"{measure.name} needs one text per class, but {len(texts)} texts have {len(classes)} labels; captions "
                 f"are no class prompts: embed the {plural(first)}' classes with a prompt"
@@ -148,26 +151,26 @@ class View:
 
 
 class Items:
-    """The items of several sets: an image and all its captions are one item, and lie in one block of the jackknife.
+    """The items of several sets. An image and all its captions are one item, and are in the same jackknife block.
 
-    Class prompts are not a sample. They belong to no item, and stay where a block is left out.
+    Class prompts are not sampled: they belong to no item, and remain when a block is left out.
 
     Args:
-        sets: Modality → `Embeddings`. Rows without ids are items by position.
-        blocks: Number of blocks that the items are dealt into.
-        seed: Seed of the dealing.
+        sets: Maps modality → `Embeddings`. Rows without ids are items by position.
+        blocks: Number of blocks that the items are assigned to.
+        seed: Seed of the assignment.
     """
 
     def __init__(self, sets: Sets, *, blocks: int, seed: int):
-        self.sets = dict(sorted(sets.items()))  # the order in which sets are given changes no number
+        self.sets = dict(sorted(sets.items()))  # sorted, so that the order of the sets does not affect the numbers
         self.blocks, self.seed = blocks, seed
         self._samples = [each for each in self.sets.values() if not is_prompts(each)]
         self._by_position = all(each.item_id is None for each in self._samples)
-        self._numbers: dict[Any, int] = {}  # of items with an id, filled by `of_rows`
+        self._numbers: dict[Any, int] = {}  # item number by id, filled by `of_rows`
 
     @cached_property
     def of_rows(self) -> dict[str, np.ndarray]:
-        """The number of the item of each row, from 0; -1 of class prompts."""
+        """The item number of each row, from 0; -1 for class prompts."""
         found: dict[str, np.ndarray] = {}
         numbers: dict[Any, int] = {}
         for name, own in self.sets.items():
@@ -175,7 +178,7 @@ class Items:
                 found[name] = np.full(len(own), -1)
             elif self._by_position:
                 found[name] = np.arange(len(own))
-            else:  # the ids of the rows; without ids those of the rows that it pairs with, by position
+            else:  # the ids of the rows, or without ids those of the rows that they pair with by position
                 alike = (each.item_id for each in (own, *self._samples) if len(each) == len(own))
                 ids = next((ids for ids in alike if ids is not None), None)
                 keys = range(len(own)) if ids is None else ids.tolist()
@@ -186,17 +189,17 @@ class Items:
     def __len__(self) -> int:
         if self._by_position:
             return max(map(len, self._samples), default=0)
-        _ = self.of_rows  # which numbers the items
+        _ = self.of_rows  # numbers the items
         return len(self._numbers)
 
     @property
     def can_be_dealt(self) -> bool:
-        """Whether there are blocks, and an item for each."""
+        """Whether there are at least two blocks, and at least one item for each."""
         return 2 <= self.blocks <= len(self)
 
     @cached_property
     def block_of(self) -> dict[str, np.ndarray]:
-        """The block of each row; -1 of class prompts."""
+        """The block of each row; -1 for class prompts."""
         dealt, found = deal(len(self), self.blocks, self.seed).numpy(), {}
         for name, items in self.of_rows.items():
             found[name] = np.where(items < 0, -1, dealt[items])
@@ -204,8 +207,11 @@ class Items:
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """What pairs the errors of two records: `item_blocks`, equal for the same items in the same blocks; and
-        `items_from`, "ids" or a digest of the first and last rows, since equal rows are surely the same items."""
+        """The fields that decide whether the errors of two records are paired.
+
+        `item_blocks` is equal for the same items in the same blocks. `items_from` is "ids" or a digest of the first and
+        last rows, since equal rows are surely the same items.
+        """
         items: Any = f"{len(self)} rows"
         items_from = "ids"
         if self._by_position:
@@ -220,7 +226,7 @@ class Items:
 
 
 def is_prompts(embeddings: Embeddings) -> bool:
-    """Whether the rows are class prompts."""
+    """Return whether the rows are class prompts."""
     return embeddings.pair_on == "label"
 
 
@@ -232,9 +238,9 @@ def context(
     fitted_on: str | None = None,
     blocks: int = 0,
 ) -> Row:
-    """What every row of these sets has in common: where the numbers come from and how they were made.
+    """Return the fields that all rows of these sets share: where the numbers come from and how they were computed.
 
-    sets: as they were before `steps`. blocks: of the jackknife, 0 for none.
+    `sets` are the sets before `steps`. `blocks` is the number of jackknife blocks, 0 for none.
     """
     dtypes = {}
     for each in sets.values():
@@ -256,12 +262,12 @@ def context(
 
 
 def origin_of(sets: Sets) -> str:
-    """`scenes/test`: the data set and split of the rows, where they are known."""
+    """Return the dataset and split of the rows, such as `scenes/test`, as far as they are known."""
     return "/".join(filter(None, (_of_all(sets, "dataset", "source"), _of_all(sets, "split")))) or "these rows"
 
 
 def _of_all(sets: Sets, *keys: str) -> str | None:
-    """What the provenance of the sets says under the first key that any has, each value once."""
+    """Return the distinct provenance values of the sets, for the first key that any of them has."""
     for key in keys:
         values = {}
         for each in sets.values():
@@ -273,7 +279,7 @@ def _of_all(sets: Sets, *keys: str) -> str | None:
 
 
 def _of_each(sets: Sets, key: str) -> dict[str, Any]:
-    """Options that all sets share, or those of each."""
+    """Return the options that all sets share, or the options of each set."""
     options = {}
     for modality, each in sets.items():
         options[modality] = dict(each.provenance.get(key) or {})
@@ -282,7 +288,7 @@ def _of_each(sets: Sets, key: str) -> dict[str, Any]:
 
 
 def _maps(sets: Sets) -> str | None:
-    """The saved maps that the rows had gone through before they were read, in words."""
+    """Describe the saved maps that the rows had gone through before they were read."""
     words = {}
     for modality, each in sets.items():
         maps = []

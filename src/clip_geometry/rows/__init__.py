@@ -1,1 +1,1 @@
-"""What every function does with matrices first: check them, and walk through their rows, in memory or not."""
+"""Checks of rows and labels, and iteration over rows in blocks, whether they are in memory or streamed."""

@@ -1,6 +1,6 @@
-"""Arguments as tensors and plain Python values: whatever else was given is one clear sentence that names it.
+"""Conversion of arguments to tensors and plain Python values. Any other value raises an error that names the argument.
 
-Rows are floating-point numbers, taken exactly as they are, from whatever holds them.
+Rows must be floating-point numbers. They are used exactly as given, from any container.
 """
 
 import math
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     Integer: TypeAlias = int
     Number: TypeAlias = float
     Flag: TypeAlias = bool
-    Numbers: TypeAlias = Sequence[int] | Int[Tensor, " b"]  # which rows of a matrix those of a block are
-else:  # NumPy's and torch's are some too, and any other value is our sentence, not a type checker's
+    Numbers: TypeAlias = Sequence[int] | Int[Tensor, " b"]  # row numbers of the rows of a block
+else:  # also accepts the numbers of NumPy and torch; other values raise InputError instead of a type checker's error
     Integer = Number = Flag = Any
     Numbers = object
 
@@ -37,26 +37,28 @@ else:  # NumPy's and torch's are some too, and any other value is our sentence, 
 
 T = TypeVar("T")
 
-SEEDS = 2**32 - 1  # the largest that every generator takes
-LARGEST = 2**31 - 1  # of counts that the data does not bound
+SEEDS = 2**32 - 1  # the largest seed that every generator accepts
+LARGEST = 2**31 - 1  # limit for counts that the data does not bound
 DRAWS = 100_000  # enough for p-values of 1e-5
-SMALLEST = 1e-140  # sums of squares of smaller (or, inverted, larger) entries leave the range of float64
+# sums of squares of smaller entries, or of entries larger than the inverse, leave the range of float64
+SMALLEST = 1e-140
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EXPECTED = "expected floating point (float16, bfloat16, float32 or float64)"
-_WARNINGS = threading.Lock()  # their filters are those of all threads
+_WARNINGS = threading.Lock()  # warning filters are shared by all threads
 _DISPATCH = getattr(Tensor, "__torch_dispatch__", None)
 
 
 class RowError(InputError):
-    """A row that is zero, or holds NaN or infinity."""
+    """Raised for a row that is zero or contains NaN or infinity."""
 
 
 def as_tensor(x: Any, name: str) -> Tensor:
-    """A matrix (n, d) as a tensor of its own precision, which shares its memory where torch can.
+    """Return a matrix (n, d) as a tensor of the same precision, sharing its memory if torch can.
 
-    x: a tensor of any strides, with or without gradient; a NumPy array of any strides and byte order; what converts
-    to one (pandas tables, memory maps, …); lists of lists of floats, or of tensors (d,). Raises InputError for
-    anything else, integers and booleans too: they are more often labels, tokens or quantized rows than embeddings.
+    `x` may be a tensor with any strides, with or without gradient; a NumPy array with any strides and byte order; an
+    object that converts to one (pandas tables, memory maps, …); or a list of lists of floats or of tensors (d,). Raises
+    InputError for anything else. This includes integers and booleans, which are more often labels, tokens or quantized
+    rows than embeddings.
     """
     if isinstance(x, list | tuple) and x and all(isinstance(row, Tensor) for row in x):
         try:
@@ -68,10 +70,10 @@ def as_tensor(x: Any, name: str) -> Tensor:
     if not isinstance(x, Tensor):
         x = _as_array(x, name)
         with _WARNINGS, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # the array is only read
             try:
                 x = torch.from_numpy(x)
-            except ValueError:  # torch has no negative strides, no strides within an element and no byte orders
+            except ValueError:  # torch supports neither negative strides nor strides within an element nor byte orders
                 x = torch.from_numpy(x.astype(x.dtype.newbyteorder("="), order="C"))
     require_plain(x, name)
     if x.ndim != 2:
@@ -82,7 +84,7 @@ def as_tensor(x: Any, name: str) -> Tensor:
 
 
 def require_plain(x: Tensor, name: str) -> None:
-    """Raises InputError for a tensor that does not hold its values as numbers, one after the other."""
+    """Raise InputError for a tensor that does not hold its values as a dense array of numbers."""
     what = None
     if getattr(type(x), "__torch_dispatch__", None) is not _DISPATCH:  # masked, fake, distributed, jagged
         what = f"a {type(x).__name__}"
@@ -105,8 +107,8 @@ def _as_array(x: Any, name: str) -> "np.ndarray":
     try:
         array = np.asarray(x)
         if array.dtype == object and all(dtype.kind == "f" for dtype in getattr(x, "dtypes", (array.dtype,))):
-            array = cast(Any, x).to_numpy("float64", na_value=np.nan)  # a pandas table of its own types for floats
-    except Exception:  # ragged lists, and whatever a foreign __array__ raises
+            array = cast(Any, x).to_numpy("float64", na_value=np.nan)  # a pandas table with pandas' own float types
+    except Exception:  # ragged lists, and any error of a foreign __array__
         raise InputError(
             f"{name} is a {type(x).__name__} that is no table of numbers; expected rows of one length (n, d)"
         ) from None
@@ -116,12 +118,15 @@ def _as_array(x: Any, name: str) -> "np.ndarray":
 
 
 def check_values(x: Float[Tensor, "n d"], name: str, numbers: Numbers | None = None) -> None:
-    """Finite, and of a size whose squares are finite: only float64 can hold others. numbers: those of the rows."""
+    """Check that all values, and their squares, are finite; the squares of float64 values may not be.
+
+    `numbers` are the row numbers for the error message.
+    """
     if len(x) == 0:
         return
     least, most = map(float, x.detach().aminmax())
     largest = max(-least, most)
-    if largest != largest or largest == float("inf"):  # NaN passes through minimum and maximum
+    if largest != largest or largest == float("inf"):  # minimum and maximum propagate NaN
         row = next(k for k, row in enumerate(x.detach()) if not torch.isfinite(row).all())
         row = row if numbers is None else int(numbers[row])
         raise RowError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
@@ -130,22 +135,23 @@ def check_values(x: Float[Tensor, "n d"], name: str, numbers: Numbers | None = N
 
 
 def is_missing(value: Any) -> bool:
-    """Whether it is None, NaN, NaT or pandas' NA."""
+    """Return whether a value is None, NaN, NaT or the NA of pandas."""
     try:
         return value is None or bool(value != value)
-    except Exception:  # pandas' NA is neither true nor false
+    except Exception:  # the NA of pandas has no truth value
         return type(value).__name__ == "NAType"
 
 
 def whole_number(value: Any, name: str, *, least: int = 1, most: int = LARGEST, of: str = "") -> int:
-    """`value` as an int from `least` to `most`; NumPy's and torch's integers are some, True and 2.0 are none.
+    """Return `value` as an int from `least` to `most`.
 
-    of: what sets the bounds, or what else may be given, for the sentence. Raises InputError for anything else.
+    The integers of NumPy and torch are accepted; True and 2.0 are not. `of` is appended to the error message: it says
+    what sets the bounds, or what else may be given. Raises InputError for anything else.
     """
     try:
         single = getattr(value, "ndim", 0) == 0 and not isinstance(_plain(value), bool)
         number = index(value) if single else None
-    except Exception:  # of an object without __index__, or of whatever a foreign one raises
+    except Exception:  # an object without __index__, or any error of a foreign __index__
         number = None
     if number is None or not least <= number <= most:
         unbounded = most == LARGEST and (number is None or number < least)
@@ -155,14 +161,15 @@ def whole_number(value: Any, name: str, *, least: int = 1, most: int = LARGEST, 
 
 
 def real_number(value: Any, name: str, allowed: Callable[[float], bool], expected: str) -> float:
-    """`value` as a float for which `allowed` is true; it is false for NaN. NumPy's and torch's numbers are some.
+    """Return `value` as a float for which `allowed` is true, which must be false for NaN.
 
-    expected: such numbers in words. Raises InputError for anything else.
+    The numbers of NumPy and torch are accepted. `expected` describes the allowed numbers in the error message. Raises
+    InputError for anything else.
     """
     try:
         plain = _plain(value)
         number = float(plain) if isinstance(plain, Real) and not isinstance(plain, bool) else math.nan
-    except Exception:  # an integer beyond float64, or whatever a foreign object raises
+    except Exception:  # an integer beyond float64, or any error of a foreign object
         number = math.nan
     if not allowed(number):
         raise InputError(f"{name} = {shown(value)}; expected {expected}")
@@ -170,16 +177,18 @@ def real_number(value: Any, name: str, allowed: Callable[[float], bool], expecte
 
 
 def positive_number(value: Any, name: str, *, of: str = "") -> float:
-    """`value` as a positive, finite float. Raises InputError for anything else."""
+    """Return `value` as a positive, finite float. Raises InputError for anything else."""
     return real_number(value, name, lambda number: 0 < number < math.inf, f"a positive, finite number{of}")
 
 
 def flag(value: Any, name: str) -> bool:
-    """`value` if it is true or false, NumPy's and torch's included. Raises InputError for anything else: "no" is true
-    in Python."""
+    """Return `value` if it is True or False, including the booleans of NumPy and torch.
+
+    Raises InputError for anything else, because "no" is true in Python.
+    """
     try:
         plain = value if isinstance(value, bool) else _plain(value)
-    except Exception:  # whatever a foreign object raises
+    except Exception:  # any error of a foreign object
         plain = None
     if not isinstance(plain, bool):
         raise InputError(f"{name} = {shown(value)}; expected True or False")
@@ -187,7 +196,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def one_of(value: T, name: str, known: Iterable[str]) -> T:
-    """`value` if it is one of the known words. Raises InputError for anything else."""
+    """Return `value` if it is one of the known words. Raises InputError for anything else."""
     known = tuple(known)
     if not isinstance(value, str) or value not in known:
         near = did_you_mean(value, known) if isinstance(value, str) else ""
@@ -197,24 +206,24 @@ def one_of(value: T, name: str, known: Iterable[str]) -> T:
 
 
 def members(value: Any) -> list | None:
-    """What is in a list, an array, a set, …; None where the value is a single one."""
+    """Return the members of a list, an array, a set, … as a list, or None for a single value."""
     try:
         plain = _plain(value)
         return list(plain) if isinstance(plain, Iterable) and not isinstance(plain, str | bytes) else None
-    except Exception:  # of a tensor without values, or whatever a foreign object raises
+    except Exception:  # a tensor without values, or any error of a foreign object
         return None
 
 
 def block_number(value: Any) -> int:
-    """The rows of a block."""
+    """Return the checked number of rows per block."""
     return whole_number(value, "block_size")
 
 
 def seed_number(value: Any) -> int:
-    """A seed that every generator takes."""
+    """Return a checked seed, which every generator accepts."""
     return whole_number(value, "seed", least=0, most=SEEDS)
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's and torch's values as Python's."""
+    """Convert the values of NumPy and torch to Python values."""
     return value.tolist() if hasattr(value, "tolist") else value

@@ -1,4 +1,4 @@
-"""What every measure does to its input first: check it, and walk through it in float64 blocks."""
+"""Checks of the input of measures, and iteration over it in float64 blocks."""
 
 import functools
 import operator
@@ -16,27 +16,28 @@ from clip_geometry.rows.arguments import Numbers, RowError, as_tensor, check_val
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.rows.threads import in_threads
 
-Matrix: TypeAlias = Tensor | StreamedRows  # what can be walked through in blocks
+Matrix: TypeAlias = Tensor | StreamedRows  # can be read in blocks
 
 if TYPE_CHECKING:
     import numpy
 
     Rows: TypeAlias = Tensor | numpy.ndarray | StreamedRows  # (n, d), floating point
     Labels: TypeAlias = Tensor | numpy.ndarray | list  # (n,), anything that can be compared
-    TwoSets: TypeAlias = tuple[Tensor, Tensor]  # StreamedRows where these are asked for
-else:  # numpy is not imported for a type
+    TwoSets: TypeAlias = tuple[Tensor, Tensor]  # or StreamedRows if `streams` is set
+else:  # avoids importing numpy for a type
     Rows = Labels = TwoSets = Any
 
-BLOCK = 4096  # rows a block: 16 MB of float64 at d = 512
-SUMMED = 16384  # rows read at a time for sums, which take less time than threads need to meet
-UNIT = 8 * torch.finfo(torch.float64).eps  # of a squared length that is 1 but for rounding
-CACHED = 256  # rows whose copy in float64 stays in the cache from one step to the next
+BLOCK = 4096  # rows per block: 16 MB of float64 at d = 512
+SUMMED = 16384  # rows per block for sums, which take less time than synchronizing threads
+UNIT = 8 * torch.finfo(torch.float64).eps  # tolerance for a squared length that is 1 up to rounding
+CACHED = 256  # rows whose float64 copy stays in the cache from one step to the next
 
 
 def as_rows(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Float[Tensor, "n d"]:
-    """`x` as a finite floating-point matrix of at least so many rows and columns, in its own precision and place.
+    """Return `x` as a finite floating-point matrix, without changing its precision or device.
 
-    Raises InputError for rows that are not in memory: who can walk through them takes `as_matrix`.
+    Raises InputError for fewer than `least` rows or `least_d` columns, and for rows that are not in memory; functions
+    that can read rows in blocks use `as_matrix`.
     """
     if isinstance(x, StreamedRows):
         raise InputError(f"all {len(x)} rows of {name} are needed in memory here, and they are streamed; take a part")
@@ -45,7 +46,7 @@ def as_rows(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Fl
 
 
 def as_matrix(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Float[Matrix, "n d"]:
-    """Like `as_rows`, but StreamedRows are returned as they are; their values are checked as they are read."""
+    """Like `as_rows`, but return StreamedRows unchanged; their values are checked when they are read."""
     x = x if isinstance(x, StreamedRows) else as_tensor(x, name)
     n, d = x.shape
     if d < least_d:
@@ -66,7 +67,10 @@ def as_two_sets(
     one_space: bool = True,
     streams: bool = False,
 ) -> TwoSets:
-    """Two matrices, of the same dimension unless `one_space` is False. streams: both are StreamedRows if one is."""
+    """Return two checked matrices, of the same dimension unless `one_space` is False.
+
+    With `streams`, both are StreamedRows if one of them is.
+    """
     streamed = streams and (isinstance(x, StreamedRows) or isinstance(y, StreamedRows))
     sets = []
     for rows, name in zip((x, y), names, strict=True):
@@ -81,7 +85,7 @@ def as_two_sets(
 
 
 def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), **options: Any) -> TwoSets:
-    """`as_two_sets`, whose rows belong together one to one."""
+    """Like `as_two_sets`, but also require that the rows pair one to one."""
     first, second = as_two_sets(x, y, names, **options)
     if len(first) != len(second):
         given = f"{names[0]} has {len(first)} rows and {names[1]} has {len(second)}"
@@ -90,14 +94,16 @@ def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), **options:
 
 
 def blocks(x: Float[Matrix, "n d"], size: int = BLOCK) -> Iterator[Float[Tensor, "b d"]]:
-    """The rows in float64, `size` at a time, so that a large float16 matrix is never copied whole."""
+    """Yield the rows in float64, `size` at a time, so that a large float16 matrix is never copied as a whole."""
     for start in range(0, len(x), size):
         yield x[start : start + size].double()
 
 
 def in_one_piece(parts: Iterable[Tensor], n: int) -> Tensor:
-    """torch.cat of what blocks of n rows gave, each written into its place as it comes, but for gradients: as long as
-    small results lie between them, the allocator cannot use the memory of freed blocks for others."""
+    """Concatenate the results of blocks of n rows; without a gradient, write each into its place at once.
+
+    Small results between the blocks would otherwise keep the allocator from reusing the memory of freed blocks.
+    """
     parts = iter(parts)
     first = next(parts)
     if first.requires_grad:
@@ -110,7 +116,7 @@ def in_one_piece(parts: Iterable[Tensor], n: int) -> Tensor:
 
 
 def total(parts: Iterable[Tensor]) -> Tensor:
-    """Their sum, of which only one is kept at a time, in its place but for gradients."""
+    """Return the sum of the parts, keeping only one part in memory; without a gradient, add in place."""
     parts = iter(parts)
     summed = next(parts)
     if summed.requires_grad:
@@ -119,7 +125,10 @@ def total(parts: Iterable[Tensor]) -> Tensor:
 
 
 def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
-    """Mean of the rows in float64, exact where all rows are equal: by a second pass, or about the first row."""
+    """Return the mean of the rows in float64, exact if all rows are equal.
+
+    It is computed in two passes, or relative to the first row for StreamedRows.
+    """
     if not isinstance(x, StreamedRows):
         mean = x.new_zeros(x.shape[1], dtype=torch.float64)
         for _ in range(2):
@@ -143,24 +152,25 @@ def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
 
 
 def about(x: Float[Matrix, "n d"], center: Float[Tensor, " d"]) -> Any:
-    """The rows less `center`, in float64: products of rows far from the origin would cancel."""
+    """Return the rows minus `center`, in float64, because products of rows far from the origin would cancel."""
     if isinstance(x, StreamedRows):
         return x.map(lambda block, _: block.double() - center, len(center))
     return x.double() - center
 
 
 def unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Any:
-    """Rows of length 1 in float64; a zero row is an error. StreamedRows go by their own name."""
+    """Return the rows scaled to length 1, in float64. A zero row raises an error; StreamedRows use their own name in
+    it."""
     if isinstance(x, StreamedRows):
         if "unit" not in x.known:
             unit = x.map(lambda block, numbers: _unit(block.double(), x.name, numbers), x.shape[1])
-            x.known["unit"] = unit.known["unit"] = unit  # they are themselves
+            x.known["unit"] = unit.known["unit"] = unit  # unit rows are their own unit rows
         return x.known["unit"]
     return in_one_piece(unit_blocks(x, name=name), len(x))
 
 
 def as_unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Matrix, "n d"]:
-    """The same; float64 rows that are of length 1 up to rounding are returned as they are, not copied."""
+    """Like `unit_rows`, but return float64 rows that have length 1 up to rounding unchanged, without a copy."""
     if isinstance(x, StreamedRows) or x.dtype != torch.float64 or x.requires_grad:
         return unit_rows(x, name=name)
     is_unit = all(((block.square().sum(1) - 1).abs() <= UNIT).all() for block in x.split(BLOCK))
@@ -168,13 +178,13 @@ def as_unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Matrix, "
 
 
 def unit_array(x: Any) -> Any:
-    """Unit rows as a float64 array without gradient; `StreamedRows` as others."""
+    """Return unit rows as a float64 array without gradient; StreamedRows remain StreamedRows."""
     unit = unit_rows(as_matrix(x, name="rows", least=1), name="rows")
     return unit if isinstance(unit, StreamedRows) else unit.detach().cpu().numpy()
 
 
 def unit_blocks(x: Float[Matrix, "n d"], *, name: str = "x", size: int = 1024) -> Iterator[Float[Tensor, "b d"]]:
-    """The same, `size` rows at a time."""
+    """Yield the rows scaled to length 1, `size` at a time."""
     for k, block in enumerate(blocks(x, size)):
         yield _unit(block, name, range(k * size, len(x)))
 
@@ -190,7 +200,8 @@ def _unit(block: Float[Tensor, "b d"], name: str, numbers: Numbers) -> Float[Ten
 
 
 def require_spread(x: Float[Matrix, "n d"], *, name: str = "x") -> None:
-    """An error where all rows are equal: checked exactly, since rounding would turn 0/0 into a plausible number."""
+    """Raise InputError if all rows are equal; the check is exact, since rounding would turn 0/0 into a plausible
+    number."""
     if torch.equal(x[0], x[1]) and all((block == x[0].double()).all() for block in blocks(x)):
         raise InputError(f"all {len(x)} rows of {name} are equal; the measure is undefined without spread")
 
@@ -198,15 +209,16 @@ def require_spread(x: Float[Matrix, "n d"], *, name: str = "x") -> None:
 def as_codes(
     labels: Labels, n: int, *, name: str = "labels", row: str = "row", least: int = 2
 ) -> tuple[Int[Tensor, " n"], int]:
-    """Labels as codes 0..K-1 in order of appearance, and K; at least two different ones.
+    """Return labels as codes 0..K-1 in order of appearance, and K.
 
-    name: of the labels, row: of what each belongs to, in messages. least: K from which on.
+    `name` is the name of the labels in messages, and `row` the name of what a label belongs to. `least` is the smallest
+    allowed K.
     """
     values = as_values(labels, n, name=name, row=row)
     codes: dict[Any, int] = {}
     try:
         coded = torch.tensor([codes.setdefault(value, len(codes)) for value in values], dtype=torch.long)
-    except Exception:  # of a list, say, or whatever a foreign __hash__ raises
+    except Exception:  # unhashable values such as lists, or any error of a foreign __hash__
         raise InputError(f"{name} are not single values that can be compared; expected one label per {row}") from None
     if len(codes) < least:
         raise InputError(f"all {n} {name} are equal; expected at least two different {name}")
@@ -222,9 +234,9 @@ def class_indices(
     rows: str = "image",
     of: str = "rows of class_text",
 ) -> Int[Tensor, " n"]:
-    """Labels as they are: whole numbers 0..k−1, one for each of n rows. Raises InputError for anything else.
+    """Return labels that are whole numbers 0..k−1, one for each of n rows. Raises InputError for anything else.
 
-    name: of the labels; rows: what each belongs to; of: what they count.
+    In messages, `name` is the name of the labels, `rows` of what they belong to, and `of` of what they are indices of.
     """
     values = as_values(labels, n, name=name, row=f"row of {rows}")
     for row, value in enumerate(values):
@@ -234,15 +246,18 @@ def class_indices(
 
 
 def as_values(labels: Any, n: int | None = None, *, name: str = "labels", row: str = "row") -> list:
-    """Plain Python values of a sequence, an array or a tensor, n of them. Raises InputError for missing ones too."""
+    """Return the n values of a sequence, an array or a tensor as plain Python values.
+
+    Raises InputError for anything else, and for missing values.
+    """
     values = list(labels) if isinstance(labels, list | tuple | range) else _listed(labels)
     if values is None:
         raise InputError(f"{name} = {shown(labels)}; expected a list, an array or a tensor, one label per {row}")
     if n is not None and len(values) != n:
         raise InputError(f"{len(values)} {name} for {n} rows; expected one label per {row}")
-    if set(map(type, values)) <= {int, str, bool}:  # of which none can be missing
+    if set(map(type, values)) <= {int, str, bool}:  # values of these types cannot be missing
         return values
-    # single tensors have a hash of their own, not that of their number
+    # single tensors hash by identity, not by value
     values = [_listed(value, Real) if isinstance(value, Tensor) else value for value in values]
     for k, value in enumerate(values):
         if is_missing(value):
@@ -251,11 +266,12 @@ def as_values(labels: Any, n: int | None = None, *, name: str = "labels", row: s
 
 
 def _listed(labels: Any, kinds: Any = list) -> Any:
-    """What an array or a tensor holds, as a list; None where it is no list, or has no values."""
+    """Return the values of an array or a tensor as a list; None if there are no values or they are not of `kinds`."""
     try:
-        if getattr(getattr(labels, "dtype", None), "kind", "") in tuple("Mm"):  # whose missing ones would be numbers
+        # tolist() would turn missing dates into numbers
+        if getattr(getattr(labels, "dtype", None), "kind", "") in tuple("Mm"):
             return list(labels)
         values = labels.tolist()
-    except Exception:  # of what has no such method, or tensors without values
+    except Exception:  # no tolist(), or tensors without values
         return None
     return values if isinstance(values, kinds) else None

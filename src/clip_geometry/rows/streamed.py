@@ -1,4 +1,4 @@
-"""Streaming, out-of-core rows: read block by block in every pass of a measure."""
+"""Streaming, out-of-core rows, which are read block by block in every pass of a measure."""
 
 import copy
 import functools
@@ -14,25 +14,25 @@ from torch import Tensor
 from clip_geometry.rows.arguments import Numbers, as_tensor, check_values
 from clip_geometry.rows.threads import spans_in_threads
 
-Read = Callable[[Any], Tensor]  # of a slice or of indices, the rows
-Map = Callable[[Tensor, Numbers], Tensor]  # of a block of rows and their numbers, as many rows
-Aggregate = Callable[..., Any]  # `StreamedRows.aggregate` done elsewhere: of rows and its arguments
-Accumulate = Callable[[Any, Tensor, Any], Any]  # what was found, a block of rows and what lies along it; what is found
+Read = Callable[[Any], Tensor]  # (slice or indices) → rows
+Map = Callable[[Tensor, Numbers], Tensor]  # (block of rows, their numbers) → as many rows
+Aggregate = Callable[..., Any]  # does `StreamedRows.aggregate` elsewhere; takes the rows and its arguments
+Accumulate = Callable[[Any, Tensor, Any], Any]  # (result so far, block of rows, the values along it) → new result
 
-NOISE = 4096  # rows of a block of noise, each from a seed of its own
-MAPPED = 512  # rows at a time: what is made on the way to their new values stays in the cache
+NOISE = 4096  # rows per block of noise; each block has its own seed
+MAPPED = 512  # rows at a time, so that intermediate results stay in the cache
 
 
 class StreamedRows:
-    """n rows of d columns that are not in memory, which measures with `Measure.streams` take in place of a matrix.
+    """A matrix of n rows and d columns that is not in memory, accepted by measures with `Measure.streams`.
 
     x[a:b], x[indices] and x[i] read tensors; `split`, `blocks` and `unit_blocks` iterate over all rows. `map`, `take`
-    and `cat` read nothing and return other StreamedRows. Values are checked when they are first read (InputError for
-    NaN and infinity).
+    and `cat` read nothing and return other StreamedRows. Values are checked when they are first read; NaN and infinity
+    raise InputError.
 
-    dtype: of the rows as read; stored: of the numbers they are made of. known: what earlier passes found, e.g. the
-    mean, for the next measure. engine: makes the passes that are aggregations (`aggregated_by`); None is this process.
-    Pickling drops both.
+    `dtype` is the type of the rows as read, `stored` the type of the numbers that they are made from. `known` holds
+    results of earlier passes, such as the mean, for the next measure. `engine` runs the passes that are aggregations
+    (see `aggregated_by`); None runs them in this process. Pickling drops `known` and `engine`.
     """
 
     ndim = 2
@@ -51,19 +51,20 @@ class StreamedRows:
         self._read, self.shape, self.dtype, self.stored, self.name = read, shape, dtype, stored or dtype, name
         self.known: dict[str, Any] = {}
         self.engine: Aggregate | None = None
-        self._checked = 0  # rows from the first on
+        self._checked = 0  # number of leading rows that have been checked
 
     @classmethod
     def of(cls, source: Any, *, name: str = "x", watch: Callable[[int], object] | None = None) -> "StreamedRows":
-        """The rows of a memory map, or of whatever has a shape and gives arrays for slices and indices.
+        """Return the rows of a memory map, or of any object with a shape that returns arrays for slices and indices.
 
-        name: what messages call them. watch: called with the number of rows after each block was read.
+        `name` is the name of the rows in messages. `watch` is called with the number of rows after each block has been
+        read.
         """
 
         def read(rows: Any) -> Tensor:
             part: Any = source[rows if isinstance(source, Tensor) or isinstance(rows, slice) else rows.numpy()]
             mapped = getattr(part, "_mmap", None) is not None
-            block = as_tensor(part.copy() if mapped else part, name)  # the pages are given back
+            block = as_tensor(part.copy() if mapped else part, name)  # copied, because the pages are released next
             release(source)
             if watch is not None:
                 watch(len(block))
@@ -90,7 +91,7 @@ class StreamedRows:
         return self._chosen(rows) if rows.ndim else self._chosen(rows[None])[0]
 
     def _chosen(self, rows: Tensor) -> Tensor:
-        """The rows of a mask or of indices, those below 0 counted from the end."""
+        """Return the rows of a mask or of indices; negative indices count from the end."""
         n = len(self)
         if rows.dtype == torch.bool:
             if rows.shape != (n,):
@@ -111,7 +112,7 @@ class StreamedRows:
         spans_in_threads(check, len(block))
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """The rows as they are, `size` at a time."""
+        """Iterate over the rows as they are, `size` at a time."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
     def aggregate(
@@ -122,16 +123,17 @@ class StreamedRows:
         size: int,
         along: Tensor | None = None,
     ) -> Any:
-        """One pass: `accumulate` from zero() on over blocks of `size` rows and of `along`, (n,), which belongs to them.
+        """Run one pass: apply `accumulate`, starting from zero(), to consecutive blocks of `size` rows.
 
-        An engine does so for spans of the rows elsewhere, and puts what they give together by `merge`, in order.
+        `along` has one entry per row, (n,), and is split into the same blocks. An engine does this elsewhere for spans
+        of the rows, and combines their results in order with `merge`.
         """
         if self.engine is not None:
             return self.engine(self, zero, accumulate, merge, size, along)
         return aggregate_blocks(self, zero, accumulate, size, along, range(len(self)))
 
     def aggregated_by(self, engine: Aggregate | None) -> "StreamedRows":
-        """The same rows, whose passes the engine makes; and so those of what `map` and `take` make of them."""
+        """Return the same rows with the engine that runs their passes. The results of `map` and `take` use it, too."""
         rows = copy.copy(self)
         rows.known, rows.engine = {}, engine
         return rows
@@ -140,7 +142,7 @@ class StreamedRows:
         return {**self.__dict__, "known": {}, "engine": None}
 
     def map(self, each: Map, d: int, *, dtype: torch.dtype = torch.float64) -> "StreamedRows":
-        """The rows that `each` makes of a block of them and their numbers, d columns wide."""
+        """Return rows of d columns that `each` computes from a block of these rows and their row numbers."""
 
         def read(rows: Any) -> Tensor:
             block, numbers = self[rows], range(rows.start, rows.stop) if isinstance(rows, slice) else rows
@@ -154,7 +156,7 @@ class StreamedRows:
         return rows.aggregated_by(self.engine)
 
     def take(self, indices: Int[Tensor, " m"]) -> "StreamedRows":
-        """The rows of these numbers, in this order."""
+        """Return the rows with these numbers, in this order."""
         shape = len(indices), self.shape[1]
         rows = StreamedRows(lambda rows: self[indices[rows]], shape, self.dtype, stored=self.stored, name=self.name)
         return rows.aggregated_by(self.engine)
@@ -166,14 +168,14 @@ class StreamedRows:
         return self
 
     def to(self, device: torch.device) -> "StreamedRows":
-        """They are read to the CPU, whatever the device of others is."""
+        """Return the rows unchanged: they are read to the CPU, whatever the device of other rows."""
         return self
 
 
 def aggregate_blocks(
     x: StreamedRows, zero: Callable[[], Any], accumulate: Accumulate, size: int, along: Tensor | None, span: range
 ) -> Any:
-    """Over the blocks of a span of the rows; along: what belongs to the rows of the span."""
+    """Aggregate over the blocks of a span of the rows; `along` holds the values for the rows of the span."""
     total = zero()
     for start in range(span.start, span.stop, size):
         stop = min(start + size, span.stop)
@@ -183,7 +185,7 @@ def aggregate_blocks(
 
 
 def cat(parts: Sequence[StreamedRows]) -> StreamedRows:
-    """The rows of all parts, one after the other; of the widest precision of them."""
+    """Return the rows of all parts, one part after the other, in the widest of their precisions."""
     starts = [0]
     for part in parts:
         starts.append(starts[-1] + len(part))
@@ -208,9 +210,9 @@ def cat(parts: Sequence[StreamedRows]) -> StreamedRows:
 
 
 def gaussian_rows(shape: tuple[int, int], seed: int, scale: float = 1.0) -> StreamedRows:
-    """n × d independent normal numbers, the same whenever they are read, and never all in memory."""
+    """Return n × d independent normal numbers, which are the same on each read and never all in memory."""
     n, d = shape
-    dtype = torch.float32 if 1e-30 < scale < 1e30 else torch.float64  # which holds the numbers
+    dtype = torch.float32 if 1e-30 < scale < 1e30 else torch.float64  # the type that can represent the numbers
 
     def block(k: int) -> Tensor:
         return _gaussian_block(k, (min(NOISE, n - k * NOISE), d), seed).to(dtype) * scale
@@ -226,14 +228,14 @@ def gaussian_rows(shape: tuple[int, int], seed: int, scale: float = 1.0) -> Stre
     return StreamedRows(read, shape, dtype)
 
 
-@functools.lru_cache(maxsize=2)  # two sets are read side by side
+@functools.lru_cache(maxsize=2)  # two sets are read in parallel
 def _gaussian_block(k: int, shape: tuple[int, int], seed: int) -> Float[Tensor, "b d"]:
-    generator = torch.Generator().manual_seed((k * 0x9E3779B1 + seed * 0x85EBCA6B) % 2**32)  # torch takes 32 bits
+    generator = torch.Generator().manual_seed((k * 0x9E3779B1 + seed * 0x85EBCA6B) % 2**32)  # torch uses 32 bits
     return torch.randn(shape, generator=generator)
 
 
 def taken(x: Any, rows: Any) -> Any:
-    """Returns the rows of an array with these numbers, an array of integers; of StreamedRows, nothing is read yet."""
+    """Return the rows of an array with these numbers, an array of integers. StreamedRows are not read yet."""
     numbers = torch.as_tensor(rows)
     if torch.equal(numbers, torch.arange(len(x))):
         return x
@@ -241,9 +243,9 @@ def taken(x: Any, rows: Any) -> Any:
 
 
 def release(source: Any) -> None:
-    """Gives the pages of read-only memory maps back: they stay in the system's cache, but not in this process.
+    """Release the pages of read-only memory maps: they stay in the system's cache, but not in this process.
 
-    source: an array or LazyRows.
+    `source` is an array or LazyRows.
     """
     mapped = {}
     for part in getattr(source, "parts", (source,)) if hasattr(mmap, "MADV_DONTNEED") else ():

@@ -1,4 +1,4 @@
-"""Parts of a block in threads of their own: small operations would wait for each other's threads again and again."""
+"""Parallel work on parts of a block in threads with one torch thread each, so that small operations do not wait."""
 
 import functools
 import os
@@ -12,12 +12,15 @@ from torch import Tensor
 
 T = TypeVar("T")
 U = TypeVar("U")
-FEWEST = 1024  # rows a thread, from which on it pays
+FEWEST = 1024  # fewest rows per thread for threads to pay off
 
 
 def in_threads(function: Callable[[Tensor], T], block: Tensor, size: int | None = None) -> Iterable[T]:
-    """function of consecutive parts of the rows, in their order: as many parts as torch has threads, or of `size` rows,
-    so that what it gives is the same on every machine."""
+    """Return `function` of consecutive parts of the rows, in order.
+
+    There are as many parts as torch has threads. With `size`, the parts have `size` rows, so that results are the same
+    on every machine.
+    """
     count = min(torch.get_num_threads(), len(block) // FEWEST)
     parts = block.chunk(max(count, 1)) if size is None else block.split(size)
     if min(count, len(parts)) < 2:
@@ -26,7 +29,7 @@ def in_threads(function: Callable[[Tensor], T], block: Tensor, size: int | None 
 
 
 def spans_in_threads(function: Callable[[slice], T], length: int, fewest: int = FEWEST) -> list[T]:
-    """function of consecutive spans that make up range(length), in their order: as many as torch has threads."""
+    """Return `function` of consecutive spans of range(length), in order, as many as torch has threads."""
     count = min(torch.get_num_threads(), length // fewest)
     if count < 2:
         return [function(slice(0, length))]
@@ -35,10 +38,10 @@ def spans_in_threads(function: Callable[[slice], T], length: int, fewest: int = 
 
 
 def side_by_side(function: Callable[[U], T], items: Sequence[U]) -> Iterator[T]:
-    """function of each item, in their order, in as many threads as torch has, each of which gives torch one.
+    """Yield `function` of each item, in order, using as many threads as torch has, each with a single torch thread.
 
-    For many tasks of small matrices, whose decompositions do not gain from several threads. The function must not
-    change the filters of `warnings`, which all threads share.
+    Use it for many tasks with small matrices, whose decompositions do not benefit from several threads. The function
+    must not change the filters of `warnings`, which all threads share.
     """
     count = min(torch.get_num_threads(), len(items))
     if count < 2:
@@ -48,7 +51,7 @@ def side_by_side(function: Callable[[U], T], items: Sequence[U]) -> Iterator[T]:
     try:
         for future in futures:
             yield future.result()
-    finally:  # after an error or an interrupt nothing goes on in the background
+    finally:  # stop background work after an error or an interrupt
         for future in futures:
             future.cancel()
         wait(futures)
@@ -56,12 +59,12 @@ def side_by_side(function: Callable[[U], T], items: Sequence[U]) -> Iterator[T]:
 
 @functools.cache
 def _pool(count: int, process: int) -> ThreadPoolExecutor:
-    """Threads in each of which torch uses one; a forked process has to start its own."""
+    """Return threads that each use one torch thread. A forked process needs a pool of its own, hence `process`."""
     pool, all_started, before = ThreadPoolExecutor(count), threading.Barrier(count), torch.get_num_threads()
 
     def start(_: int) -> None:
-        torch.get_num_threads()  # a thread's first question to torch gives it the number that all have
-        torch.set_num_threads(1)  # of this thread, and of those that begin later, which is taken back below
+        torch.get_num_threads()  # the first query in a thread initializes its thread count to the global one
+        torch.set_num_threads(1)  # applies to this thread and to threads started later; undone below
         all_started.wait()
 
     list(pool.map(start, range(count)))

@@ -1,4 +1,4 @@
-"""Everything about a mixed index: relevance, search, checks, repairs, their comparison, and shipping."""
+"""Search in a mixed index: relevance, held-out search, checks, repairs, their comparison, and export."""
 
 import lazy_loader
 

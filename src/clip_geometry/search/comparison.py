@@ -1,4 +1,4 @@
-"""Repairs of a mixed index compared by repeated cross-validation, with paired errors and a recommendation."""
+"""Comparison of repairs of a mixed index by repeated cross-validation, with paired errors and a recommendation."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -26,30 +26,30 @@ from clip_geometry.transforms import RankWarning
 WORDS = Words(Path(__file__).with_name("verdict.j2"))
 Want: TypeAlias = Literal["pairs", "both"]
 
-AIMS: Mapping[str, str] = {"pairs": "mrr", "both": "both"}  # the number that a goal is judged by
-# what a repair may cost: who wants pairs alone gives up results and neighbors of the own modality knowingly
+AIMS: Mapping[str, str] = {"pairs": "mrr", "both": "both"}  # goal → the number that it is judged by
+# what a repair may cost; the goal "pairs" deliberately gives up results and neighbors of the own modality
 COSTS: Mapping[str, tuple[str, ...]] = {"pairs": ("recall",), "both": ("recall", "neighbors", "precision", "own")}
-LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
-LEAST_KEPT = 0.5  # of the results of the own modality that the list without a repair has
-MOST_PRECISION = 0.05  # that a repair may cost
-LIMITS = {"most_fit": 1000, "most_searched": 2500, "most_queries": 500}  # of a half: items, and queries of a modality
-FOLDS = 10  # of the search in the full index
-MOST_FIT = 2000  # items that a repair that ships is fitted on
-MOST_FULL = 10_000  # items of an index that is searched whole
-MOST_ASKED = 100  # queries of each modality and fold there
+LEAST_OVERLAP = 0.95  # share of the neighbors within a modality that a repair must keep
+LEAST_KEPT = 0.5  # share of the own-modality results of the list without a repair that a repair must keep
+MOST_PRECISION = 0.05  # largest loss of precision that a repair may cause
+LIMITS = {"most_fit": 1000, "most_searched": 2500, "most_queries": 500}  # per half: items, and queries of each modality
+FOLDS = 10  # folds for the search in the full index
+MOST_FIT = 2000  # items on which a repair to be served is fitted
+MOST_FULL = 10_000  # largest number of items that are all searched
+MOST_ASKED = 100  # queries per modality and fold in the full index
 SURE = 3.0  # standard errors above chance
-BEYOND = 2.0  # standard errors beyond which something counts as lost
-COLUMNS = ("r_at_1", "kept", "cross_r_at_1", "neighbors", "precision")  # of the table, after the goal's number
-SPARE = ("neighbors", "precision", "r_at_1", "kept")  # columns left out where a terminal is too narrow, the first first
+BEYOND = 2.0  # standard errors beyond which a change counts as a loss
+COLUMNS = ("r_at_1", "kept", "cross_r_at_1", "neighbors", "precision")  # columns of the table, after the goal's number
+SPARE = ("neighbors", "precision", "r_at_1", "kept")  # columns to drop, in this order, if the terminal is too narrow
 
 
 class Cost(NamedTuple):
     """Why a repair is not recommended.
 
     Attributes:
-        of: What it loses: "recall", "neighbors", "precision" or "own", results of the query's own modality.
+        of: What the repair loses: "recall", "neighbors", "precision" or "own" (results of the query's own modality).
         query: Modality of the queries, or "all".
-        estimate: The change, or for neighbors and own results the share that is kept.
+        estimate: The change; for neighbors and own results, the share that is kept.
     """
 
     of: str
@@ -61,13 +61,15 @@ class Cost(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """What an index needs to serve a repair. The most costly requirement comes first, so that tuples compare by cost.
+    """What an index needs in order to serve a repair.
+
+    The most costly requirement comes first, so comparing tuples compares costs.
 
     Attributes:
-        reranker: Whether scores are not an inner product of rows, so that results have to be sorted again.
+        reranker: Whether scores are not an inner product of rows, so the results have to be sorted again.
         indexes: Number of indexes.
-        columns: Of a row.
-        length: Mean length of the rows; not 1 where the metric has to be the inner product.
+        columns: Number of columns of a row.
+        length: Mean length of the rows. If it is not 1, the metric has to be the inner product.
     """
 
     reranker: bool
@@ -84,14 +86,14 @@ UNKNOWN = Serving(False, 1, 0)
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A repair as it did on the held-out halves.
+    """A repair and its performance on the held-out halves.
 
     Attributes:
-        name: Of the repair.
-        numbers: Number → the mean over the queries of all modalities; by modality under "number.modality".
-        changes: The same less the number without a repair, with a paired error.
-        costs: Why it is not recommended; empty if it costs nothing beyond noise.
-        serving: What an index needs to serve it.
+        name: Name of the repair.
+        numbers: Number → its mean over the queries of all modalities; also per modality, as "number.modality".
+        changes: Number → its change from the value without a repair, with a paired error.
+        costs: Reasons not to recommend the repair; empty if it costs nothing beyond noise.
+        serving: What an index needs in order to serve the repair.
 
     Example:
         >>> import clip_geometry as cg
@@ -108,7 +110,7 @@ class Candidate:
 
     @property
     def baseline(self) -> bool:
-        """Whether it needs no repair of the rows."""
+        """Whether this is a baseline, which needs no repair of the rows."""
         return repairs[self.name].baseline
 
 
@@ -119,13 +121,13 @@ class RepairComparison:
     Attributes:
         candidates: Repair → `Candidate`; "none" first.
         failed: Repair → why it could not be fitted.
-        recommended: The repair or baseline to take, "none" where nothing helps beyond noise.
-        ties: Those that cost nothing beyond noise and are within the standard error of the best of these.
-        front: The repairs that no other beats both in the goal's number and in ordinary recall.
-        full: "none", what is recommended and `served`, in an index of all items instead of the held-out ones; without
-            repairs that memorize the rows that they were fitted on.
-        facts: Sizes, splits, seed, sampling; the chance level of recall at 1 across modalities; the modalities that are
-            not split ("whole") and those in which no two rows share a label ("alone").
+        recommended: The recommended repair or baseline; "none" if nothing helps beyond noise.
+        ties: Repairs that cost nothing beyond noise and are within one standard error of the best of them.
+        front: Repairs on the Pareto front: no other repair is better in both the goal's number and ordinary recall.
+        full: "none", the recommended repair and `served`, in an index of all items instead of the held-out ones;
+            repairs that memorize the rows on which they were fitted are left out.
+        facts: Sizes, splits, seed and sampling; the chance level of recall at 1 across modalities; the modalities that
+            are not split ("whole"), and those in which no two rows share a label ("alone").
 
     Example:
         >>> import clip_geometry as cg
@@ -144,39 +146,39 @@ class RepairComparison:
 
     @property
     def want(self) -> Want:
-        """The goal."""
+        """The goal: "both" or "pairs"."""
         return self.facts.get("want", "both")
 
     @property
     def aim(self) -> str:
-        """The number that the goal is judged by."""
+        """The number by which the goal is judged."""
         return AIMS[self.want]
 
     def ranked(self) -> list[Candidate]:
-        """Return the repairs, those that find most first."""
+        """Return the repairs, best first by the goal's number."""
         return sorted(self.candidates.values(), key=lambda each: -each.numbers[self.aim].value)
 
     def state(self, name: str) -> str:
-        """Return what speaks for or against a repair: "recommended", "costs …", "tie", "baseline", or ""."""
+        """Return the status of a repair: "recommended", "tie", "baseline", "costs …", a combination of these, or ""."""
         found = dict.fromkeys(cost.of for cost in self.candidates[name].costs)
         kind = "recommended" if name == self.recommended else "tie" if name in self.ties else ""
         kind = kind or "baseline" * self.candidates[name].baseline
         return ", ".join(filter(None, (kind, f"costs {', '.join(found)}" if found else "")))
 
     def helping(self) -> list[Candidate]:
-        """Return the repairs that improve the goal's number, the best first, without baselines."""
+        """Return the repairs that improve the goal's number, best first, without baselines."""
         chance = self.facts.get("chance", 0.0)
         return [each for each in self.ranked() if not each.baseline and helps(each, self.aim, chance)]
 
     def served(self) -> Candidate | None:
-        """Return the best repair without costs that one index serves, if it helps."""
+        """Return the best repair that helps, has no costs and needs one index only; None if there is none."""
         free = (each for each in self.helping() if not (each.costs or each.serving.reranker))
         return next((each for each in free if each.serving.indexes == 1), None)
 
     def table(self) -> Table:
-        """Return the repairs with their numbers; the goal's number alone has its error."""
+        """Return a table of the repairs with their numbers; only the goal's number is shown with its error."""
         labels = self.facts["relevant_by"] == "labels"
-        names = [name for name in COLUMNS if labels or name != "precision"]  # pairs do not say what else is relevant
+        names = [name for name in COLUMNS if labels or name != "precision"]  # pairs miss other relevant items
         heads = {name: "recall" if name == "cross_r_at_1" else name for name in (self.aim, *names)}
         rows = []
         for each in self.ranked():
@@ -207,22 +209,23 @@ def compare_repairs(
     seed: int = 0,
     progress: Progress = quiet,
 ) -> RepairComparison:
-    """Fit repairs on random halves of the items and search in the other halves.
+    """Fit repairs on random halves of the items, and evaluate them by searches in the other halves.
 
     Args:
-        index: The index and what is relevant in it.
-        names: Repairs; by default all that an index can serve, and the baselines. "none" is always among them.
-        want: The goal: "both", a list with relevant items of both modalities, or "pairs", the relevant item of another
-            modality first.
+        index: The index, with what is relevant to what.
+        names: Names of the repairs; by default all that an index can serve, and the baselines. "none" is always
+            included.
+        want: The goal: "both" is a list with relevant items of both modalities; "pairs" puts the relevant item of
+            another modality first.
         splits: Number of random halves.
-        seed: Of the splits.
-        progress: Called as in `cg.embed`; the units are fits.
+        seed: Seed of the splits.
+        progress: Called as in `cg.embed`; the unit is one fit of a repair.
 
     Returns:
         The candidates with their numbers, and a recommendation.
 
     Raises:
-        InputError: For unknown repairs, one modality only, and an index without labels or pairs.
+        InputError: A repair is unknown, there is only one modality, or the index has neither labels nor pairs.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -281,11 +284,12 @@ def _search(
 ) -> tuple[dict[str, SearchNumbers], dict[str, Serving], dict[str, str], list[float]]:
     """Fit repairs in each split and search with them, "none" first.
 
-    Two splits run at a time, with a thread each: threads that share products of a few hundred rows wait for each other.
+    Two splits run at a time with one thread each, because threads that share products of a few hundred rows wait for
+    each other.
 
     Returns:
-        By repair what its queries find, what an index needs, and why it failed; the recalls at 1 of items in random
-        order.
+        By repair, what its queries find, what an index needs to serve it, and why it could not be fitted; and the
+        recalls at 1 of items in random order.
     """
 
     def tried(split: Split) -> tuple[Any, ...]:
@@ -298,14 +302,14 @@ def _search(
                 failed[name] = str(error)
                 continue
             found[name] = search.run(repair)
-            give_back()  # in every thread, what its blocks leave between small ones
+            give_back()  # in every thread, since freed blocks stay fragmented
             if split is splits[0]:
                 serving[name] = serving_of(repair, known)
         return found, serving, failed, search.chances()
 
     sums, serving, failed, chances = {name: SearchNumbers(index) for name in names}, {}, {}, []
     with warnings.catch_warnings(), threadpool_limits(1, "blas"):
-        warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
+        warnings.simplefilter("ignore", RankWarning)  # the numbers show the effect of too few rows
         for found, needed, why, chance in side_by_side(tried, splits):
             serving, failed, chances = needed | serving, why | failed, chances + chance
             for name, each in found.items():
@@ -318,12 +322,12 @@ def _search(
 
 
 def _full(compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, SearchNumbers]) -> dict[str, Candidate]:
-    """The numbers of no repair and of what is recommended in an index of all items.
+    """Compute the numbers of "none" and of the recommended repairs in an index of all items.
 
     Each item is a query once, with repairs that are fitted without it. The other items were fitted on, as they are when
-    a repair is used; a repair that memorizes them is left out. Of more than `MOST_FULL` items a sample is searched,
-    with fewer queries, and the line through this size and that of the held-out index, see
-    `SearchNumbers.extrapolated`, is followed to the size of all items.
+    a repair is in use, so repairs that memorize them are left out. If there are more than `MOST_FULL` items, a sample
+    of them is searched with fewer queries, and the results are extrapolated to all items along the line through this
+    size and the size of the held-out index (see `SearchNumbers.extrapolated`).
     """
     served, facts = compared.served(), compared.facts
     names = ["none", compared.recommended, *([served.name] if served else [])]
@@ -342,20 +346,20 @@ def _full(compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, 
         held = compared.candidates[name]
         both = []
         for found, before in ((each.estimates(), held.numbers), (each.estimates(less=sums["none"]), held.changes)):
-            # with each item a query once, folds do not show what another choice of items to fit on would change
+            # each item is a query once, so folds do not show the effect of another choice of items to fit on
             both.append({key: SearchEstimate(*found[key][:2], *before[key][2:]) for key in found if key in before})
         full[name] = replace(held, numbers=both[0], changes=both[1])
     return full
 
 
 def serving_of(repair: Repair, known: Known) -> Serving:
-    """Return what an index needs to serve a fitted repair, as `clip-geometry ship` writes it."""
+    """Return what an index needs in order to serve a fitted repair as `clip-geometry ship` writes it."""
     from clip_geometry.search.shipping.rows import indexes_of
 
     rows = {name: each[:100] for name, each in known.rows.items()}
     d = next(iter(rows.values())).shape[1]
     if isinstance(repair, OtherOnly):
-        return Serving(False, 1, d)  # of one view of its rows, with a filter
+        return Serving(False, 1, d)  # one view of the rows, with a filter
     if isinstance(repair, ReciprocalRank):
         return Serving(False, len(rows), len(repair.views_) * d)
     if not isinstance(repair, InnerProduct):
@@ -385,15 +389,15 @@ def _candidate(
                 costs.append(Cost(of, query, estimate))
     lost = changes.get("cross_r_at_1")
     if lost is not None and lost.value < -BEYOND * lost.error and not any(cost.of == "recall" for cost in costs):
-        costs.append(Cost("recall", "all", lost))  # of each modality within its error, of both together not
+        costs.append(Cost("recall", "all", lost))  # within the error for each modality, but not for all together
     return Candidate(name, numbers, changes, tuple(cost for cost in costs if cost.of in COSTS[want]), serving)
 
 
 def helps(each: Candidate, aim: str, chance: float) -> bool:
-    """Whether a repair improves the goal's number beyond noise.
+    """Return whether a repair improves the goal's number beyond noise.
 
-    Whatever puts the other modality first raises the reciprocal rank, also in random order. So a repair counts only if
-    recall at 1 across modalities is above chance with it.
+    Any repair that puts the other modality first raises the reciprocal rank, even if items are in random order.
+    Therefore a repair counts only if its recall at 1 across modalities is above chance.
     """
     across, change = each.numbers["cross_r_at_1"], each.changes[aim]
     low = change.interval()[0] if change.splits > 1 else change.value - BEYOND * change.error
@@ -401,10 +405,11 @@ def helps(each: Candidate, aim: str, chance: float) -> bool:
 
 
 def _recommended(candidates: Mapping[str, Candidate], aim: str, chance: float) -> tuple[str, tuple[str, ...]]:
-    """The cheapest to serve of those that cost nothing and are within one standard error of each other one, and these.
+    """Return the recommended repair and the ties it was chosen from, by the one-standard-error rule of model selection.
 
-    This is the one-standard-error rule of model selection. Baselines are in it whatever they cost, so that what is
-    recommended is not worse than any of them by more than its error.
+    The ties are the repairs that cost nothing and are within one standard error of every other such repair; the
+    recommended one is the cheapest of them to serve. Baselines take part even if they have costs, so the recommended
+    repair is not worse than any of them by more than its error.
     """
     free = {
         name: each.numbers[aim]
@@ -417,7 +422,7 @@ def _recommended(candidates: Mapping[str, Candidate], aim: str, chance: float) -
 
 
 def _front(candidates: Mapping[str, Candidate], aim: str) -> tuple[str, ...]:
-    """The repairs that none beats both in the goal's number and in recall across modalities."""
+    """Return the repairs that no other beats in both the goal's number and recall across modalities."""
     points = {name: (each.numbers[aim].value, each.numbers["cross_r_at_1"].value) for name, each in candidates.items()}
     return tuple(
         name

@@ -1,4 +1,4 @@
-"""Is a mixed index broken, what repairs it, what does the repair cost, and how is it shipped."""
+"""Diagnosis of a mixed index: its faults, the repairs that help, their costs, and how to serve them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What `diagnose` found.
+    """Result of `diagnose`.
 
     Attributes:
-        findings: Of the checks, errors first.
-        comparison: The repairs; None if none were compared.
-        skipped: Why none were.
-        index: What the repairs were compared on.
+        findings: Findings of the checks, errors first.
+        comparison: Comparison of the repairs; None if no repairs were compared.
+        skipped: Why no repairs were compared; None if they were.
+        index: The index on which the repairs were compared.
         shapes: Modality → (n, d).
         paired: Whether rows of two modalities pair, which several checks need.
-        not_run: Checks that did not run, for all or for some sets, and why.
+        not_run: Checks that did not run, for all or some of the sets, with reasons.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -54,23 +54,23 @@ class Diagnosis:
 
     @property
     def recommended(self) -> str | None:
-        """The repair to take; "none" where nothing helps beyond noise, None if none were compared."""
+        """The recommended repair; "none" if nothing helps beyond noise, None if no repairs were compared."""
         return None if self.comparison is None else self.comparison.recommended
 
     @property
     def verdict(self) -> list[str]:
-        """The answer in a few sentences; what was not checked comes last."""
+        """The answer in a few sentences; the last ones say what was not checked."""
         return [each.strip() for each in WORDS("verdict", found=self).split("¶") if each.strip()]
 
     def fitted(self, name: str | None = None) -> Repair:
-        """Return a repair fitted on all items, or on 2,000 of them.
+        """Return a repair fitted on all items, or on a sample of 2,000 if there are more.
 
         Args:
-            name: Of the repair; default: the recommended one, or where that is a baseline, which needs no repair, the
-                best repair that one index serves.
+            name: Name of the repair. By default the recommended one or, if that is a baseline and needs no repair of
+                the rows, the best repair that one index can serve.
 
         Raises:
-            InputError: No repairs were compared, or none helps and no name is given.
+            InputError: No repairs were compared, or no name is given and no repair helps.
         """
         compared = self.comparison
         if self.index is None or (name is None and compared is None):
@@ -88,7 +88,11 @@ class Diagnosis:
         return make_repair(name).fit(self.index.known(self.index.sampled(MOST_FIT)))
 
     def figure(self) -> "Figure":
-        """Draw what the repairs find against what they cost, with the Pareto front."""
+        """Draw what each repair finds against what it costs, with the Pareto front.
+
+        Raises:
+            InputError: No repairs were compared.
+        """
         from clip_geometry.search.figure import draw
 
         if self.comparison is None:
@@ -96,7 +100,7 @@ class Diagnosis:
         return draw(self.comparison)
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Return the whole diagnosis as JSON."""
         compared = self.comparison
 
         def described(candidates: Mapping[str, Candidate]) -> dict[str, Any]:
@@ -142,32 +146,33 @@ def diagnose(
     seed: int = 0,
     progress: Progress = quiet,
 ) -> Diagnosis:
-    """Checks an index of images and texts for faults, and compares repairs of its mixed search.
+    """Check an index of images and texts for faults, and compare repairs of its mixed search.
 
-    Repairs are fitted on random halves of the items and searched with in the other halves, beside baselines that need
-    no repair. The recommendation is the cheapest to serve of those that are best for the goal. Repairs that lose recall
-    across modalities by more than two standard errors are not recommended; if the goal is a list of both modalities,
-    neither are those that lose neighbors, precision or results of the query's own modality.
+    Repairs are fitted on random halves of the items and evaluated by searches in the other halves, next to baselines
+    that need no repair. Among the repairs that are best for the goal, the recommended one is the cheapest to serve. A
+    repair that lowers recall across modalities by more than two standard errors is not recommended. If the goal is a
+    list of both modalities, the same holds for repairs that lose neighbors, precision or results of the query's own
+    modality.
 
     Args:
-        image: The first set, or all sets; sets, `labels` and `ids` are those of `measure`.
+        image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
         text: The second set.
         more: Further sets.
-        labels: One label per row; where every modality has them, equal labels are relevant to each other.
-        ids: The item of each row; without labels, rows of one item are relevant to each other.
-        other: Another split of the same data, in which copies of these rows would be leakage; given as `image`.
-        relevant: "labels" or "pairs", where both are known.
-        want: The goal. "both": a list with relevant items of both modalities, judged by the number "both", the mean of
-            the relevant items found and the own results kept in the top ten, up to four of each modality. "pairs": the
-            relevant item of another modality, judged by its reciprocal rank, "mrr"; results of the query's own modality
-            do not count.
+        labels: One label per row. If every modality has labels, items with equal labels are relevant to each other.
+        ids: The item of each row. Without labels, rows of one item are relevant to each other.
+        other: Another split of the same data, given as `image`. Copies of its rows in this one are leakage.
+        relevant: What makes items relevant if both are known: "labels" or "pairs".
+        want: The goal. "both": a list with relevant items of both modalities, judged by the number "both". This is the
+            mean of the share of relevant items found and the share of own-modality results kept in the top ten,
+            counting up to four per modality. "pairs": the relevant item of another modality, judged by its reciprocal
+            rank, "mrr"; results of the query's own modality do not count.
         repairs: Names of the repairs to compare; default: those of `compare_repairs`. An empty list compares none.
         splits: Number of random halves.
-        seed: Of samples, null values and splits.
-        progress: Called as in `cg.embed`; the units are fits of repairs.
+        seed: Seed of the samples, null values and splits.
+        progress: Called as in `cg.embed`; the unit is one fit of a repair.
 
     Returns:
-        A `Diagnosis`: findings, repairs with their numbers, a verdict.
+        A `Diagnosis` with the findings, the repairs and their numbers, and a verdict.
 
     Raises:
         InputError: The sets are not as described, or a repair is unknown.
@@ -196,7 +201,7 @@ def diagnose(
     findings = run_checks(context)
     rows, not_run = _valid(sets, context), tuple(context.not_run)
     paired = len(sets) == 1 or bool(context.couples)
-    del context  # with the unit rows of all sets
+    del context  # frees the unit rows of all sets
     give_back()
     wrong = list(dict.fromkeys(found.check for found in findings if found.severity == "error"))
     index = comparison = skipped = None
@@ -224,14 +229,14 @@ def diagnose(
 
 
 def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:
-    """The rows that have a direction; those that pair by position still do."""
+    """Return the rows that have a direction; rows that pair by position keep their partners."""
     by_position = len({len(each) for each in sets.values()}) == 1 and all(e.item_id is None for e in sets.values())
     valid = {}
     for name, each in sets.items():
         if by_position and not all(context.valid(other).all() for other in sets):
             each = replace(each, item_id=np.arange(len(each)))
         mask = context.valid(name)
-        # an array on disk stays there
+        # do not copy an array on disk into memory
         whole = mask.all() and isinstance(each.vectors, np.ndarray)
         valid[name] = each if whole else each.take(np.flatnonzero(mask))
         release(each.vectors)

@@ -1,4 +1,4 @@
-"""What repairs of a mixed index find, against what they cost."""
+"""Figure of what repairs of a mixed index find against what they cost."""
 
 import textwrap
 
@@ -10,8 +10,8 @@ from clip_geometry.display.style import COLORS, DOTTED, INK, NEUTRAL, WIDTH, sty
 from clip_geometry.search.comparison import Candidate, RepairComparison
 from clip_geometry.search.held_out import NUMBERS
 
-NEAR = np.array([0.05, 0.03])  # of the axes, within which points share one label
-LINEAR = 0.01  # change of recall up to which its axis is linear; beyond, it is logarithmic
+NEAR = np.array([0.05, 0.03])  # fractions of the axes within which points share one label
+LINEAR = 0.01  # the axis of the change of recall is linear up to here and logarithmic beyond
 KINDS = {
     "free": ("costs nothing beyond noise", COLORS[0], "o"),
     "cost": ("has a cost", COLORS[1], "s"),
@@ -21,9 +21,9 @@ KINDS = {
 
 @styled
 def draw(compared: RepairComparison) -> Figure:
-    """Draw each repair at its change of recall across modalities (across) and the goal's number (up).
+    """Draw each repair at its change of recall across modalities (x) and the goal's number (y).
 
-    The change has a paired error, so that what lies left of 0 by more than that costs recall.
+    The change has a paired error: repairs that lie left of 0 by more than this error lower recall.
     """
     figure = Figure(figsize=(2 * WIDTH, 1.15 * WIDTH), layout="constrained")
     axes, side = figure.subplots(1, 2, width_ratios=(2, 1))
@@ -63,7 +63,7 @@ def _kind(each: Candidate) -> str:
 
 
 def _number(axes: Axes, points: np.ndarray) -> None:
-    """Write the numbers of the points, one label for those that are near each other."""
+    """Label the points with their numbers; points that are close together share one label."""
     places = axes.transAxes.inverted().transform(axes.transData.transform(points))
     labels: dict[tuple[int, ...], list[int]] = {}
     for k, place in enumerate(places):

@@ -1,4 +1,4 @@
-"""What a repaired index returns: a value for every query, and their mean with its error."""
+"""Held-out search of a repaired index: a value of each number for every query, and their mean with its error."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from clip_geometry.search.mixed_index import MixedIndex, Split
 from clip_geometry.search.repairs import Repair, kept_in, make_repair
 
 K = 10
-QUOTA = 4  # of the ten that count of each modality: two places are left to the scores
-AT_ONCE = 64  # queries whose scores are ranked at a time, which a cache holds
-EDGE = 1e-4  # of a mean that is extrapolated by its log odds
-RATES = ("r_at_1", "hit_at_10", "cross_r_at_1")  # shares of queries, from the rank of the first relevant item
-# what each number is, for tables; all are means over queries of the share or the rank of one query
+QUOTA = 4  # results per modality that count among the ten; the scores decide on the other two
+AT_ONCE = 64  # queries to rank at a time; their scores fit in the cache
+EDGE = 1e-4  # clip means to [EDGE, 1 − EDGE] before their log odds are extrapolated
+RATES = ("r_at_1", "hit_at_10", "cross_r_at_1")  # shares of queries, determined by the rank of the first relevant item
+# descriptions for tables; each number is a mean over queries of a share or a reciprocal rank
 NUMBERS = {
     "both": "mean of kept and of found: relevant items of other modalities in the top ten, up to four",
     "mrr": "reciprocal rank of the first relevant item of another modality, in the mixed index",
@@ -34,13 +34,13 @@ NUMBERS = {
 
 
 class SearchEstimate(NamedTuple):
-    """A mean over queries.
+    """A mean over queries with its standard errors.
 
     Attributes:
         value: The mean.
-        error: Its standard error over items.
-        split_error: That of the mean over the J splits, what one more choice of halves would change; NaN for one split.
-        splits: J.
+        error: Standard error of the mean over items.
+        split_error: Standard error of the mean over the J splits, due to the choice of halves; NaN for one split.
+        splits: Number of splits, J.
     """
 
     value: float
@@ -49,9 +49,10 @@ class SearchEstimate(NamedTuple):
     splits: int = 1
 
     def interval(self) -> tuple[float, float]:
-        """The 90 % interval of what the repair, fitted on all items, does in a new index of this size.
+        """Return the 90% interval for the repair, fitted on all items, in a new index of this size.
 
-        Of both errors, with Student's t for J − 1 degrees of freedom. How often it holds: docs/mixed_index.md.
+        It combines both errors, with Student's t for J − 1 degrees of freedom. Its coverage is reported in
+        docs/mixed_index.md.
         """
         from scipy.stats import t
 
@@ -61,14 +62,14 @@ class SearchEstimate(NamedTuple):
         return self.value - reach, self.value + reach
 
 
-QueryValues: TypeAlias = dict[str, np.ndarray]  # number → a value for each query, or for each query without each block
+QueryValues: TypeAlias = dict[str, np.ndarray]  # number → values by query, or by query and left-out block
 
 
 class HeldOutSearch:
-    """The held-out index of a split, searched with the scores of any repair.
+    """The held-out index of a split, to be searched with the scores of any repair.
 
-    Beside what `NUMBERS` names, `run` returns cross_r_at_5, whether a relevant item is among the first five of other
-    modalities, and own_precision, the relevant share of the ten nearest of the own modality.
+    In addition to the `NUMBERS`, `run` returns cross_r_at_5, whether a relevant item is among the first five of other
+    modalities, and own_precision, the relevant share of the ten nearest items of the query's own modality.
     """
 
     def __init__(self, index: MixedIndex, split: Split):
@@ -78,7 +79,7 @@ class HeldOutSearch:
             )
         self.index, self.rows, self.relevance = index, split.queries, relevance
         self.items = index.rows(split.searched)
-        # places of the queries within the index
+        # positions of the queries within the index
         self.places = {name: np.searchsorted(split.searched[name], rows) for name, rows in split.queries.items()}
         self.queries = {name: self.items[name][places] for name, places in self.places.items()}
         self.blocks = {name: index.blocks[name][rows] for name, rows in split.searched.items()}
@@ -87,7 +88,10 @@ class HeldOutSearch:
         self._kept: dict[Any, Any] = {}
 
     def run(self, repair: Repair) -> "SearchNumbers":
-        """Return what the queries of each modality find. Run "none" first: neighbors are compared with its own."""
+        """Search with a fitted repair, and return what the queries of each modality find.
+
+        Run "none" first, because the neighbors of every repair are compared with those of the first one.
+        """
         numbers = SearchNumbers(self.index)
         for query, places in self.places.items():
             if not len(places):
@@ -115,7 +119,7 @@ class HeldOutSearch:
         return numbers
 
     def chances(self) -> list[float]:
-        """For each modality of queries, the recall at 1 across modalities of items in random order."""
+        """Return, for each query modality, the recall at 1 across modalities of items in random order."""
         found = []
         for query in (name for name, places in self.places.items() if len(places)):
             relevant = np.concatenate([self._relevant(query, item) for item in self.items if item != query], axis=1)
@@ -123,11 +127,11 @@ class HeldOutSearch:
         return found
 
     def _relevant(self, query: str, item: str) -> np.ndarray:
-        """Return which items of a modality are relevant to the queries of one."""
+        """Return which items of one modality are relevant to the queries of another or the same modality."""
         return kept_in(self._kept, (query, item), lambda: self.relevance.dense(query, item, self.places[query]))
 
     def _found(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
-        """The numbers of a span of the queries, and those without each block of items."""
+        """Return the values for a span of the queries, and the values without each block of items."""
         (values, without), (listed, listed_without) = (
             self._ranked(query, scores, span),
             self._listed(query, scores, span),
@@ -135,23 +139,23 @@ class HeldOutSearch:
         return values | listed, without | listed_without
 
     def _ranked(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
-        """The numbers of the rank of the first relevant item of another modality, and those without each block."""
+        """Return values based on the rank of the first relevant item of another modality, also without each block."""
         relevant = {item: self._relevant(query, item)[span] for item in scores if item != query}
         best = np.max([np.where(each, scores[item], -np.inf).max(1) for item, each in relevant.items()], axis=0)
-        # how many own and other items of each block are before it
+        # number of items of the own and of other modalities, by block, that precede it
         before = np.zeros((2, len(best), self.index.block_count))
         for item, each in scores.items():
             better = each >= best[:, None]
             if item != query:
                 better &= ~relevant[item]
             before[int(item != query)] += better.astype(np.float32) @ self._one_hot[item]
-        before[:, np.isneginf(best)] = np.nan  # without such an item, no number is defined
+        before[:, np.isneginf(best)] = np.nan  # undefined without a relevant item of another modality
         return _of_ranks(*before.sum(2)), _of_ranks(*(before.sum(2, keepdims=True) - before))
 
     def _listed(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
-        """The numbers of the top ten; and of relevant items in it, up to four of each modality, without each block.
+        """Return the values that depend on the top ten and the relevant items in it, also without each block.
 
-        Of equal scores, those of relevant items come last.
+        Up to four relevant items count per modality. Among equal scores, those of relevant items come last.
         """
         kept = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query))
         wanted_items, by_block = ({item: each[span] for item, each in of.items()} for of in kept)
@@ -159,7 +163,7 @@ class HeldOutSearch:
         every[wanted] = np.nextafter(every[wanted], -np.inf)
         block = np.concatenate([self.blocks[item] for item in scores])
         modality = np.repeat(list(scores), [each.shape[1] for each in scores.values()])
-        top = _highest(every, min(2 * K, every.shape[1]))  # enough to fill the top ten without a block
+        top = _highest(every, min(2 * K, every.shape[1]))  # enough to fill the top ten after a block is left out
         wanted, of = np.take_along_axis(wanted, top, axis=1), modality[top]
         stays = block[top][:, :, None] != np.arange(self.index.block_count)
         stays &= np.cumsum(stays, axis=1, dtype=np.int16) <= K
@@ -172,7 +176,7 @@ class HeldOutSearch:
         k = min(K, every.shape[1] - 1)
         own, relevant = of[:, :k] == query, wanted[:, :k]
         counted = list(scores)
-        if not self.index.complete:  # results of the own modality are wanted, but not known to be relevant
+        if not self.index.complete:  # own results count, but may not be relevant
             relevant = relevant & ~own
             counted.remove(query)
         total = np.sum([by_block[item].sum(1) for item in counted], axis=0).astype(int)
@@ -186,9 +190,10 @@ class HeldOutSearch:
         return values, _both(without, query)
 
     def _wanted(self, query: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """The items that count, by modality: a mask, and how many there are of each block.
+        """Return the items that count, by modality: a mask, and their number in each block.
 
-        Pairs do not say which items of the own modality are relevant: the first four without a repair count.
+        Pairs do not say which items of the query's own modality are relevant; the first four without a repair count
+        instead.
         """
         items = {item: self._relevant(query, item) for item in self.items}
         if not self.index.complete:
@@ -198,22 +203,25 @@ class HeldOutSearch:
 
 
 def _highest(scores: np.ndarray, k: int) -> np.ndarray:
-    """Numbers of the k highest scores of each query, highest first."""
+    """Return the positions of the k highest scores of each query, highest first."""
     return torch.from_numpy(scores).topk(k).indices.numpy()
 
 
 def _joined(parts: Sequence[QueryValues]) -> QueryValues:
-    """The values of consecutive spans of the queries, one after another."""
+    """Concatenate the values of consecutive spans of the queries."""
     return {number: np.concatenate([each[number] for each in parts]) for number in parts[0]}
 
 
 def _share(hits: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """Hits of the best possible number in four places, NaN where nothing is relevant."""
+    """Divide hits by the best possible number of hits in four places; NaN if nothing is relevant."""
     return np.minimum(hits, QUOTA) / np.where(total > 0.5, np.minimum(total, QUOTA), np.nan)
 
 
 def _both(shares: Mapping[str, np.ndarray], query: str) -> dict[str, np.ndarray]:
-    """The mean over the other modalities, the own one, and the mean of both; of queries that can find another one."""
+    """Return the mean over other modalities, the value of the own modality, and the mean of the two.
+
+    The mean of the two is defined only for queries with a relevant item of another modality.
+    """
     others = np.stack([each for item, each in shares.items() if item != query])
     known = ~np.isnan(others)
     found = np.nansum(others, axis=0) / np.where(known.any(0), known.sum(0), np.nan)
@@ -222,7 +230,7 @@ def _both(shares: Mapping[str, np.ndarray], query: str) -> dict[str, np.ndarray]
 
 
 def _of_ranks(own: np.ndarray, across: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the numbers of a first relevant item that so many of the own and of other modalities are before."""
+    """Return the values if `own` and `across` items, by modality, precede the first relevant item."""
     rank = 1.0 + own + across
     unknown = np.where(np.isnan(rank), np.nan, 0.0)
     return {
@@ -235,13 +243,13 @@ def _of_ranks(own: np.ndarray, across: np.ndarray) -> dict[str, np.ndarray]:
 
 
 class SearchNumbers:
-    """What searches of an index found: a value of each number for every row as a query, by split.
+    """Results of searches of an index: for each number, a value for every row that was a query, by split.
 
     Attributes:
-        asked: (query, number) → the rows that were queries and their values, split by split. An array for all rows of
-            a large index would be a hundred times longer.
-        effects: (query, number) → (G, G), what the values of the queries of block a sum up to more if the items of
-            block b are not in the index, of all splits.
+        asked: (query modality, number) → for each split, the rows that were queries and their values. Arrays for all
+            rows of a large index would be a hundred times longer.
+        effects: (query modality, number) → (G, G). Entry (a, b) is the sum, over the queries of block a in all splits,
+            of the change of their values if the items of block b are removed from the index.
     """
 
     def __init__(self, index: MixedIndex):
@@ -250,7 +258,7 @@ class SearchNumbers:
         self.effects: dict[tuple[str, str], np.ndarray | float] = defaultdict(float)
 
     def add(self, query: str, rows: np.ndarray, values: QueryValues, effects: Mapping[str, np.ndarray]) -> None:
-        """Add what some rows of a modality found as queries in one split; NaN where a number is not defined."""
+        """Add the values of some rows of a modality as queries in one split; NaN where a number is undefined."""
         for number, each in values.items():
             known = ~np.isnan(each)
             self.asked[query, number].append((rows[known], each[known]))
@@ -265,24 +273,24 @@ class SearchNumbers:
         return self
 
     def means(self, query: str, number: str) -> np.ndarray:
-        """The mean of each row, NaN for one that was never a query."""
+        """Return the mean value of each row; NaN for rows that were never queries."""
         n = len(self.index.sets[query])
         rows, values = (np.concatenate(each) for each in zip(*self.asked[query, number], strict=True))
         with np.errstate(invalid="ignore"):  # 0/0 of a row that was never a query
             return np.bincount(rows, values, minlength=n) / np.bincount(rows, minlength=n)
 
     def left_out(self, query: str, number: str) -> np.ndarray:
-        """What the mean rises by at the queries of block a without the items of block b, (G, G); 0 where unknown."""
+        """Return (G, G): the change of the mean at queries of block a without the items of block b; 0 if unknown."""
         asked = sum(len(rows) for rows, _ in self.asked[query, number])
         return np.zeros((self.index.block_count, self.index.block_count)) + self.effects[query, number] / max(1, asked)
 
     def _parts(self, query: str, number: str) -> list[np.ndarray]:
-        """`means`, `left_out`, and the mean of each split, NaN where no query has a value."""
+        """Return `means`, `left_out`, and the mean of each split, which is NaN if no query of the split has a value."""
         by_split = [values.mean() if len(values) else np.nan for _, values in self.asked[query, number]]
         return [self.means(query, number), self.left_out(query, number), np.array(by_split)]
 
     def estimates(self, less: "SearchNumbers | None" = None) -> dict[str, SearchEstimate]:
-        """The mean of each number, or of the paired differences from others, over all queries and by modality."""
+        """Return the mean of each number over all queries and by modality, or of its paired differences from `less`."""
         found = {}
         for number in NUMBERS:
             parts = {}
@@ -299,11 +307,11 @@ class SearchNumbers:
         return found
 
     def extrapolated(self, small: "SearchNumbers", beyond: float) -> "SearchNumbers":
-        """Return the sums in a larger index, on the line through these and those of a smaller index.
+        """Return the results in a larger index, on the line through these results and those of a smaller index.
 
-        The line is that of the log odds of each mean over the logarithm of the size, followed for `beyond` times the
-        distance of the two sizes. Errors follow by the delta method: a value of the result is the extrapolated mean and
-        the derivatives times the deviations of the query.
+        The line relates the log odds of each mean to the logarithm of the index size. It is extended by `beyond` times
+        the distance between the two sizes. Errors follow by the delta method: each value in the result is the
+        extrapolated mean plus the deviations of the query, multiplied by the derivatives.
         """
         found = SearchNumbers(self.index)
         for query, number in (key for key in self.asked if key[1] in NUMBERS):
@@ -324,16 +332,16 @@ class SearchNumbers:
 
 
 def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate: bool) -> SearchEstimate | None:
-    """The mean over modalities of the mean over their queries; rows of one item are one observation.
+    """Average over modalities the means over their queries; rows of one item are one observation.
 
-    An item counts as a query and as an item that other queries find before their partner: a hub makes many of them miss
-    together. The first part is a sum over items; the second one, a jackknife over blocks of items, adds the covariance
-    of different queries. A rate has the variance of two hits and two misses more, as the interval of Agresti and Coull:
-    without any miss it still has an error.
+    An item counts both as a query and as an item that other queries may find before their partner: a hub makes many
+    queries miss together. The first part of the variance is a sum over items. The second part, a jackknife over blocks
+    of items, adds the covariance between different queries. A rate gets the variance with two additional hits and two
+    additional misses, as in the interval of Agresti and Coull, so it has an error even without any miss.
 
     Args:
         parts: Modality → `SearchNumbers._parts`.
-        index: What was searched.
+        index: The index that was searched.
         rate: Whether the number is a share of queries.
     """
     blocks, total = np.zeros(index.block_count), np.zeros((index.block_count, index.block_count))
@@ -343,7 +351,7 @@ def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate:
         if len(rows):
             means.append(values[rows].mean())
             group, deviations = index.groups[name], (values[rows] - means[-1]) / len(rows)
-            alone = -1 - sum(map(len, keys))  # numbers of no item, for rows that belong to none
+            alone = -1 - sum(map(len, keys))  # negative keys for rows that belong to no item
             keys.append(group[rows] if group is not None else alone - np.arange(len(rows)))
             influences.append(deviations)
             np.add.at(blocks, index.blocks[name][rows], deviations)
@@ -355,9 +363,9 @@ def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate:
     n, of_items = len(items), np.bincount(item, np.concatenate(influences))
     variance = n / max(1, n - 1) * (of_items @ of_items)
     count = len(blocks)
-    found = total.mean(0) * count  # by block of items, of all queries
+    found = total.mean(0) * count  # effect of each block of items on all queries
     both = total - total.mean(0) - total.mean(1, keepdims=True) + total.mean()
-    # less the part that queries and items share, which is in the first sum already
+    # subtract the part that queries and items share: the first sum includes it already
     shared = ((found - found.mean()) ** 2).sum() - (both**2).sum() - 2 * (blocks * (found - found.mean())).sum()
     variance += count / max(1, count - 1) * max(0.0, shared)
     value = float(np.mean(means))
@@ -371,17 +379,17 @@ def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate:
 
 
 def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, SearchEstimate]:
-    """Search an index with every row of it, for what `NUMBERS` names.
+    """Search an index with each of its rows as a query, and return the numbers in `NUMBERS`.
 
     Args:
-        index: With labels or pairs.
-        repair: Fitted on other rows; None searches by cosine.
+        index: An index with labels or pairs.
+        repair: A repair fitted on other rows; None searches by cosine.
 
     Returns:
-        Number → its mean over the queries of all modalities, with an error; by modality under "number.modality".
+        Number → its mean over the queries of all modalities, with an error; also per modality, as "number.modality".
 
     Raises:
-        InputError: Nothing says which items are relevant.
+        InputError: Neither labels nor pairs say which items are relevant.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -397,5 +405,5 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, S
     instance(repair, Repair | None, "repair", "a fitted Repair")
     search = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows))
     none = make_repair("none").fit(index.known())
-    found = search.run(none)  # first, as neighbors are compared with those of no repair
+    found = search.run(none)  # first, because neighbors are compared with its own
     return (search.run(repair) if repair else found).estimates()

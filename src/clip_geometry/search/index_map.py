@@ -1,4 +1,4 @@
-"""`cg.search.map_index`: an index of an old model's embeddings serves a new model, with a prediction of its recall."""
+"""`map_index`: let an index of an old model's embeddings serve a new model, with a prediction of its recall."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,20 +21,20 @@ from clip_geometry.transforms.pipeline import Pipeline
 RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
-LEAST = 200  # re-embedded rows
-MANY = 1000  # from which on 10 folds are enough; of fewer, a fold is a larger part of what a map is fitted on
-ENOUGH = 20  # neighbors of queries among the re-embedded rows, whose share that is kept is estimated
-GROUPS = 20  # of the jackknife
+LEAST = 200  # fewest re-embedded rows
+MANY = 1000  # rows from which 10 folds are enough; with fewer rows, leaving out a fold costs the map more
+ENOUGH = 20  # expected number of neighbors among the re-embedded rows, from which recall is estimated
+GROUPS = 20  # groups of the jackknife
 Z = 1.96
 
 
 class TriedMap(NamedTuple):
-    """A map that was tried.
+    """A candidate map and its recall.
 
     Args:
-        steps: As in a pipeline; "none" leaves the old rows as they are.
-        recall: Recall at k among a fifth of the re-embedded rows, which it was not fitted on.
-        standard_error: Of that, over queries.
+        steps: The map as a pipeline step; "none" leaves the old rows unchanged.
+        recall: Recall at k within each fifth of the re-embedded rows, with the map fitted on the other rows.
+        standard_error: Standard error of the recall over queries.
     """
 
     steps: str
@@ -44,16 +44,16 @@ class TriedMap(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndexMap:
-    """A map of old rows to a new model, and how well the mapped index will do.
+    """A map of old rows into the space of a new model, and the predicted quality of the mapped index.
 
     Attributes:
         fitted: The map, a pipeline for rows of any modality: `fitted.transform({"any": old})`.
-        recall: Predicted recall at k against the index of the new model's rows of all items.
-        standard_error: Of the prediction.
-        interval: 95%.
-        k, size: Of the search and of the index.
-        rows: How many were re-embedded.
-        candidates: All maps that were tried, the best one first.
+        recall: Predicted recall at k, compared with an index of the new model's rows of all items.
+        standard_error: Standard error of the prediction.
+        interval: 95% interval of the prediction.
+        k, size: Number of neighbors of the search, and number of rows of the index.
+        rows: Number of re-embedded rows.
+        candidates: All maps that were tried, best first.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -76,7 +76,7 @@ class IndexMap:
     candidates: Sequence[TriedMap]
 
     def transform(self, old: np.ndarray) -> np.ndarray:
-        """Return old rows as rows of the new model, of unit length."""
+        """Map old rows into the space of the new model, and scale them to unit length."""
         return self.fitted.transform({ANY: old})[ANY]
 
     def save(self, path: str | Path) -> None:
@@ -108,32 +108,36 @@ def map_index(
 ) -> IndexMap:
     """Fit a map that lets an index of old embeddings serve a new model, and predict its recall.
 
-    Of the index, a random sample of about 1,000 items is re-embedded by the new model. Several maps are fitted on these
-    pairs and compared by recall on pairs that they were not fitted on (adapters as of Vejendla 2025, arXiv:2509.23471),
-    and the best one is fitted on all. Rows are made unit length before and after it, and neighbors are those by cosine.
+    You re-embed a random sample of about 1,000 items of the index with the new model. Several maps are fitted on these
+    pairs and compared by recall on pairs that they were not fitted on (adapters as in Vejendla 2025, arXiv:2509.23471);
+    the best one is fitted on all pairs. Rows are scaled to unit length before and after the map, and neighbors are
+    nearest by cosine.
 
-    Recall is the share of the k nearest items of a query in the index re-embedded as a whole that are among the k
-    nearest in the mapped index. It is predicted before that index exists: of a mapped row, its rank among all items is
-    known, and of a re-embedded row its true cosine with the query. Those of the k nearest that happen to be among the
-    re-embedded rows are recognized by a cosine above the k-th of the whole index, which is estimated for each query
+    Recall is the share of a query's k nearest items, in an index re-embedded as a whole, that are also among the k
+    nearest in the mapped index. It is predicted without such an index: the rank of a mapped row among all items is
+    known, and so is the true cosine of a re-embedded row with the query. The re-embedded rows that belong to the k
+    nearest are recognized by a cosine above the k-th cosine of the whole index. This cosine is estimated for each query
     from its nearest re-embedded rows and its k-th mapped cosine, so that on average a share k/N of the rows is above
-    it. Maps are fitted on rows that belong to neither the query nor the item; the re-embedded rows themselves, whose
-    share of the index is small, count as items that were fitted on. The interval is ± 1.96 standard
+    it. For the prediction, maps are fitted on rows that belong to neither the query nor the item. The re-embedded rows
+    themselves, a small share of the index, count as items that the map was fitted on. The interval is ± 1.96 standard
     errors of a jackknife over items and queries.
 
     Args:
         old: (N, d) all rows of the index.
         new: (s, e) rows of the new model, s ≥ 200.
-        rows: (s,) the numbers of these items in `old`, a random sample of them; the first ones of an ordered index are
-            none.
-        queries: (q, e) queries of the new model, such as texts for an index of images. By default, queries are like the
-            items, and the re-embedded rows are used, each without itself.
-        k: Neighbors.
-        candidates: Pipeline steps without a direction.
-        seed: Of folds and groups.
+        rows: (s,) the numbers of these items in `old`. They must be a random sample; the first items of an ordered
+            index are not one.
+        queries: (q, e) queries of the new model, such as texts for an index of images. By default, queries are assumed
+            to be like the items, and the re-embedded rows serve as queries, each excluded from its own results.
+        k: Number of neighbors, at most N/4.
+        candidates: Pipeline steps that are fitted on pairs, without a direction, such as "ridge(0.1)".
+        seed: Seed of the folds and the groups of the jackknife.
+
+    Returns:
+        An `IndexMap` with the map, its predicted recall, and all candidates.
 
     Raises:
-        InputError: Too few rows, rows that are not numbers of different rows of `old`, or a k that is not below N.
+        InputError: There are too few rows, `rows` are not numbers of different rows of `old`, or k is too large.
 
     Example:
         >>> import numpy as np
@@ -183,13 +187,13 @@ def map_index(
     best = tried[0].steps
 
     mapped, thresholds = np.empty_like(true), np.empty(len(asked))
-    for a, b in combinations_with_replacement(np.unique([*own, *folds]), 2):  # fitted without the fold of either
+    for a, b in combinations_with_replacement(np.unique([*own, *folds]), 2):  # fitted without both folds
         blocks = [(own == first, folds == second) for first, second in {(a, b), (b, a)}]
         if blocks := [(q, x) for q, x in blocks if q.any() and x.any()]:
             map_of = _map(best, pairs, ~np.isin(folds, (a, b)))
             for q, x in blocks:
                 mapped[np.ix_(q, x)] = asked[q] @ map_of(pairs[0][x]).T
-    seen = mapped.copy()  # the same with items that were fitted on, as the re-embedded rows of the index are
+    seen = mapped.copy()  # the same for items that the map was fitted on, like the re-embedded rows
     for fold in np.unique(own):
         q, others = own == fold, folds != fold
         map_of = _map(best, pairs, others)
@@ -206,7 +210,7 @@ def map_index(
     asking = groups if queries is None else rng.permutation(len(asked)) % GROUPS
     recall = predict(np.arange(len(asked)), np.arange(len(new)))
     error = jackknife(predict(*(np.flatnonzero(each != group) for each in (asking, groups))) for group in range(GROUPS))
-    likely = (recall * neighbors + 2) / (neighbors + 4)  # of few neighbors, the jackknife may see none that is lost
+    likely = (recall * neighbors + 2) / (neighbors + 4)  # with few neighbors, the jackknife may see none lost
     error = max(error, float(np.sqrt(likely * (1 - likely) / (neighbors + 4))))
     interval = max(0.0, recall - Z * error), min(1.0, recall + Z * error)
     if best == "none":
@@ -218,26 +222,26 @@ def map_index(
 
 
 def _without_itself(cosines: np.ndarray, queries: Any) -> np.ndarray:
-    """Leave out the item that a query is, where the queries are the items."""
+    """Exclude each query from its own results if the queries are the items."""
     if queries is None:
         np.fill_diagonal(cosines, -np.inf)
     return cosines
 
 
 def _map(steps: str, pairs: tuple[np.ndarray, np.ndarray], some: np.ndarray) -> RowFunction:
-    """Return a map of unit rows, fitted on some of the pairs."""
+    """Return a map of unit rows, fitted on a subset of the pairs."""
     unit = Normalize()
     if steps == "none":
         return unit.apply
     (step,) = parse_pipeline(steps)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RankWarning)  # it is issued of the final fit
+        warnings.simplefilter("ignore", RankWarning)  # the final fit issues it
         fitted = step.make().fit(*(each[some] for each in pairs))
     return lambda x: unit.apply(fitted.apply(x))
 
 
 def _fitting(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]:
-    """Return the candidates that fit the dimensions, "none" among them, checked."""
+    """Return the candidates that suit the dimensions, including "none"; raise InputError for invalid candidates."""
     n, e = new.shape
     fitting = ["none"] if d == e else []
     for step in parse_pipeline(candidates):
@@ -254,9 +258,9 @@ def _fitting(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]:
 def _tried(
     steps: str, pairs: tuple[np.ndarray, np.ndarray], asked: np.ndarray, folds: np.ndarray, own: np.ndarray, k: int
 ) -> TriedMap:
-    """Recall among each fifth of the pairs after a map fitted on the others."""
+    """Measure recall within each fifth of the pairs, with a map fitted on the other pairs."""
     k, found = max(1, min(k, len(folds) // 50)), []
-    itself = None if own.max() >= 0 else asked  # as `queries`
+    itself = None if own.max() >= 0 else asked  # None if the queries are the items
     for fifth in range(5):
         x = folds % 5 == fifth
         q = x if itself is None else np.full(len(own), True)
@@ -268,7 +272,7 @@ def _tried(
 
 
 def _kth(queries: np.ndarray, old: np.ndarray, map_of: RowFunction, k: int, itself: np.ndarray | None) -> np.ndarray:
-    """Return the cosine that the k nearest rows of the whole mapped index are above, (q,)."""
+    """For each query, return a cosine that exactly the k nearest rows of the whole mapped index exceed, (q,)."""
     best, unit = np.empty((len(queries), 0)), Normalize()
     for start in range(0, len(old), BLOCK):
         cosines = queries @ map_of(unit.apply(as_matrix(old[start : start + BLOCK], name="old"))).T
@@ -282,12 +286,12 @@ def _kth(queries: np.ndarray, old: np.ndarray, map_of: RowFunction, k: int, itse
 
 
 def _kept(mapped: np.ndarray, true: np.ndarray, threshold: np.ndarray, share: float) -> float:
-    """Estimate recall at `share` · N from cosines of queries and re-embedded rows.
+    """Estimate recall at `share` · N from the cosines of the queries with the re-embedded rows.
 
     Args:
-        mapped, true: (q, s) cosines with rows after the map and with the new model's rows.
+        mapped, true: (q, s) cosines with the mapped rows and with the new model's rows.
         threshold: (q,) the mapped cosine at rank share · N of the whole index.
-        share: Of the index that is near.
+        share: Share of the index that counts as near.
     """
     nearest = min(max(5, round(2 * share * mapped.shape[1])), mapped.shape[1] - 1)
     tops = [-np.sort(np.partition(-each, nearest - 1, axis=1)[:, :nearest], axis=1) for each in (mapped, true)]

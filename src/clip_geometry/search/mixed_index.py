@@ -1,4 +1,4 @@
-"""A mixed index: rows by modality, what is relevant to what, and how it splits into halves."""
+"""A mixed index: rows by modality, what is relevant to what, and splits into halves or folds."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from clip_geometry.search.repairs import LOGIT_SCALE, Known
 RelevantBy: TypeAlias = Literal["labels", "pairs"]
 RowNumbers: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows
 
-BLOCKS = 50  # of items, for errors
+BLOCKS = 50  # blocks of items in the jackknife
 
 
 class Split(NamedTuple):
-    """Row numbers by modality: to fit on, and the index to test on with the rows that are its queries."""
+    """Row numbers by modality: the rows to fit on, the index to search, and the rows of the index that are queries."""
 
     fit: RowNumbers
     searched: RowNumbers
@@ -34,11 +34,11 @@ class MixedIndex:
 
     Attributes:
         sets: Modality → `Embeddings`.
-        by: What makes items relevant: "labels", equal ones, in every modality; "pairs", across modalities; None if
-            neither is known.
-        groups: Modality → the item of each row as a number, shared by the rows of one item; None for a modality that
-            is not split, such as class names, which belong to no single item.
-        codes: Modality → labels as numbers; a row without a label has a number of its own.
+        by: What makes items relevant: "labels", equal labels in any modality; "pairs", rows of one item across
+            modalities; None if neither is known.
+        groups: Modality → the item of each row as a number, shared by all rows of the item; None for a modality that is
+            not split, such as class names, which belong to no single item.
+        codes: Modality → the label of each row as a number; each row without a label has a number of its own.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -56,14 +56,14 @@ class MixedIndex:
 
     @classmethod
     def of(cls, sets: Mapping[str, Embeddings], by: RelevantBy | None = None) -> "MixedIndex":
-        """Find out what is known of the sets.
+        """Create an index from sets, and determine what makes their items relevant.
 
         Args:
             sets: Modality → `Embeddings`.
-            by: What makes items relevant; by default labels where every modality has them, else pairs.
+            by: What makes items relevant; default: labels if every modality has them, otherwise pairs.
 
         Raises:
-            InputError: `by` names what the sets do not have, or the modalities have no label in common.
+            InputError: The sets lack what `by` asks for, or the modalities have no label in common.
         """
         names = sorted(sets)
         labelled = all(each.labels is not None for each in sets.values())
@@ -94,23 +94,23 @@ class MixedIndex:
 
     @property
     def logit_scale(self) -> float:
-        """The logit scale that the origin of the rows names, or 100."""
+        """The logit scale of the model according to the provenance of the rows, or 100."""
         scales = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in self.sets.values())
         return float(next(filter(None, scales), LOGIT_SCALE))
 
     @cached_property
     def items(self) -> np.ndarray:
-        """The items that are split, as numbers."""
+        """Numbers of the items that are split."""
         return np.unique(np.concatenate([group for group in self.groups.values() if group is not None]))
 
     @property
     def block_count(self) -> int:
-        """The number of blocks of items that errors are computed from."""
+        """The number of blocks of items in the jackknife."""
         return min(BLOCKS, len(self.items))
 
     @cached_property
     def blocks(self) -> dict[str, np.ndarray]:
-        """Modality → the block of each row, by chance; rows of one item are in one block."""
+        """Modality → the random block of each row; all rows of one item are in the same block."""
         generator = np.random.default_rng(0)
         number = np.empty(1 + int(self.items.max()), dtype=int)
         number[self.items] = generator.permutation(len(self.items)) % self.block_count
@@ -120,16 +120,16 @@ class MixedIndex:
         }
 
     def splits(self, count: int, *, seed: int, most_fit: int, most_searched: int, most_queries: int) -> Iterator[Split]:
-        """Yield random halves of the items: to fit on, and to test on.
+        """Yield random halves of the items: one to fit on and one to search.
 
-        A modality without groups is in both halves whole.
+        A modality without groups is in both halves as a whole.
 
         Args:
             count: Number of splits.
-            seed: Of the first; the others follow.
-            most_fit: Items to fit on, and rows of a modality that is not split.
-            most_searched: Items of the index.
-            most_queries: Queries of each modality.
+            seed: Seed of the first split; the others are derived from it.
+            most_fit: Largest number of items to fit on, and of rows of a modality that is not split.
+            most_searched: Largest number of items in the index.
+            most_queries: Largest number of queries per modality.
         """
         for number in range(count):
             generator = np.random.default_rng([seed, number])
@@ -147,9 +147,9 @@ class MixedIndex:
             yield Split(fit, index, queries)
 
     def folds(self, count: int, *, seed: int, most_fit: int, most_searched: int, most_queries: int) -> Iterator[Split]:
-        """Yield folds of the items: their rows are queries in the index of all items, to fit on are the others.
+        """Yield folds of the items: the rows of a fold query an index of all items, and the other items are fitted on.
 
-        Rows of a modality without groups are queries in one fold each, and are fitted on in all of them.
+        Rows of a modality without groups are queries in one fold each, and all folds fit on them.
         """
         generator = np.random.default_rng([seed, len(self.items)])
         order = generator.permutation(self.items)
@@ -169,29 +169,29 @@ class MixedIndex:
         return [name for name, group in self.groups.items() if group is None]
 
     def rows_of(self, items: np.ndarray) -> dict[str, np.ndarray]:
-        """The numbers of the rows of some items, and of all rows of a modality that is not split."""
+        """Return the row numbers of some items, and of all rows of a modality that is not split."""
         return {
             name: np.arange(len(self.sets[name])) if group is None else np.flatnonzero(np.isin(group, items))
             for name, group in self.groups.items()
         }
 
     def sampled(self, most: int, seed: int = 0) -> RowNumbers:
-        """The numbers of the rows of at most so many items, and of as many rows of a modality that is not split."""
+        """Return the row numbers of at most `most` random items, and at most `most` rows of each unsplit modality."""
         generator = np.random.default_rng(seed)
         rows = self.rows_of(generator.permutation(self.items)[:most])
         return rows | {name: np.sort(generator.permutation(rows[name])[:most]) for name in self.whole}
 
     @property
     def all_rows(self) -> RowNumbers:
-        """The numbers of all rows."""
+        """Numbers of all rows."""
         return self.rows_of(self.items)
 
     def rows(self, numbers: RowNumbers) -> dict[str, np.ndarray]:
-        """The chosen rows in float64."""
+        """Return the selected rows in float64."""
         return {name: np.asarray(self.sets[name].vectors[chosen], dtype=np.float64) for name, chosen in numbers.items()}
 
     def relevance(self, numbers: RowNumbers) -> Relevance | None:
-        """What is relevant to what among the chosen rows."""
+        """Return what is relevant to what among the selected rows; None if nothing is known."""
         if self.by is None:
             return None
         codes = self.codes if self.complete else self.groups
@@ -199,14 +199,14 @@ class MixedIndex:
         return Relevance(chosen, within=self.complete)
 
     def known(self, numbers: RowNumbers | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
-        """The chosen rows, by default all, and their relevance, for a repair to learn from; `kept` as in `Known`."""
+        """Return data to fit a repair: the selected rows (default: all) and their relevance; `kept` as in `Known`."""
         numbers = self.all_rows if numbers is None else numbers
         rows, relevance = self.rows(numbers), self.relevance(numbers)
         return Known(rows, relevance, logit_scale=self.logit_scale, kept=kept)
 
 
 def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:
-    """Require two rows of each modality, of one dimension for all, as `what` needs."""
+    """Raise InputError unless each modality has at least two rows and all have one dimension, as `what` requires."""
     for name, each in sets.items():
         if len(each) < 2:
             raise InputError(f"there is {len(each) or 'no'} {name} row; expected at least 2")
@@ -216,13 +216,13 @@ def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:
 
 
 def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.ndarray | None]:
-    """The item of each row as a number; None for modalities that do not pair with the first."""
+    """Return the item of each row as a number; None for modalities that do not pair with the first one."""
     first = sets[names[0]]
     own = np.arange(len(first))
     if len(names) > 1 and first.item_id is not None:  # rows with equal ids are one item
         own = np.unique(first.item_id, return_inverse=True)[1]
     groups: dict[str, np.ndarray | None] = {names[0]: own}
-    alone = len(first)  # the number of the next row without a partner, which is an item of its own
+    alone = len(first)  # the next unused number, for rows without a partner: each is an item of its own
     for name in names[1:]:
         try:
             if "label" in (first.pair_on, sets[name].pair_on):
@@ -239,7 +239,7 @@ def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.nd
 
 
 def label_names(embeddings: Embeddings) -> list[str | None]:
-    """Labels as text, None where there is none; 1, 1.0 and "1" are one label, as they are in files."""
+    """Return the labels as text, None for missing ones; 1, 1.0 and "1" are the same label, as they are in files."""
     names: list[str | None] = [None] * len(embeddings)
     for row, label in enumerate(() if embeddings.labels is None else embeddings.labels.tolist()):
         if not (is_missing(label) or label == ""):
@@ -248,7 +248,7 @@ def label_names(embeddings: Embeddings) -> list[str | None]:
 
 
 def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
-    """Labels as numbers."""
+    """Return the labels as numbers."""
     names = [name for each in sets.values() for name in label_names(each)]
     codes = pd.factorize(np.array(names, dtype=object))[0]
     codes[codes < 0] = -1 - np.arange((codes < 0).sum())

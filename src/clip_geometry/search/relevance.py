@@ -10,12 +10,12 @@ from clip_geometry.rows.matrix import Labels, as_codes, as_values
 
 @dataclass(frozen=True, eq=False)
 class Relevance:
-    """The relevance of every item of an index to every query; each item is a query, and never relevant to itself.
+    """The relevance of every item of an index to every query. Each item is a query, and never relevant to itself.
 
     Args:
-        codes: Modality → a number for each of its items; items with equal ones are relevant to each other.
-        within: Whether this is known of items of one modality, too. Labels say it, while pairs do not say which images
-            resemble each other.
+        codes: Modality → a number for each of its items; items with equal numbers are relevant to each other.
+        within: Whether relevance is also known between items of one modality. Labels determine it; pairs do not, since
+            they do not say which images resemble each other.
 
     Example:
         >>> import clip_geometry as cg
@@ -29,11 +29,11 @@ class Relevance:
 
     @classmethod
     def of_labels(cls, *, within: bool = True, **labels: Labels) -> "Relevance":
-        """Return the relevance of items with equal labels, or with `within=False` of rows of one item, which pair.
+        """Return the relevance of items with equal labels, or, with `within=False`, of paired rows of the same item.
 
         Args:
-            within: Whether items of one modality are relevant to each other, too.
-            labels: Modality → one label, or id of an item, for each of its items.
+            within: Whether equal items of one modality are relevant to each other, too.
+            labels: Modality → for each of its items a label, or the id of the item.
 
         Returns:
             The relevance.
@@ -57,7 +57,7 @@ class Relevance:
         return {name: len(each) for name, each in self.codes.items()}
 
     def dense(self, query: str, item: str, queries: np.ndarray | None = None) -> np.ndarray:
-        """Return which items of one modality are relevant to which queries of one.
+        """Return which items of one modality are relevant to which queries of another or the same modality.
 
         Args:
             query: Modality of the queries.
@@ -65,7 +65,7 @@ class Relevance:
             queries: (q,) numbers of the queries; default: all items of their modality.
 
         Returns:
-            (q, m) True for relevant items.
+            (q, m) mask, True where the item is relevant to the query.
 
         Example:
             >>> import clip_geometry as cg

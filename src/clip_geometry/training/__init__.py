@@ -1,42 +1,26 @@
 """Losses and live measures for training loops and their loggers.
 
-Names are imported at first use, each with the one outside library that it needs.
+Names are imported at first use, each with the one optional library that it needs.
 """
 
-from importlib import import_module
 from typing import Any
+
+import lazy_loader
 
 from clip_geometry.registry import InputError
 
 PREFIX = "geometry/"  # of the names that are logged
 
-_HOME = {
-    "curves": ["plot_training"],
-    "lightning": ["LightningGeometry"],
-    "losses": ["CosReg", "IStar", "SIGReg"],
-    "metrics": ["EmbeddingGeometry"],
-    "monitor": ["CollapseAlarm", "CollapseWarning", "GeometryMonitor"],
-    "sentence_transformers": ["GeometryEvaluator"],
-    "transformers": ["GeometryCallback"],
-}
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
+_import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _OPTIONAL = ("torchmetrics", "lightning", "sentence_transformers", "transformers")
-
-__all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"{__name__}.{_MODULE[name]}"), name)
+        return _import(name)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _OPTIONAL:
             raise
         install = f"pip install {package.replace('_', '-')}"
         raise InputError(f"{name} needs {package}, which is not installed: {install}") from None
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -1,4 +1,4 @@
-"""The curves of a monitored training as a figure, from what the monitors logged."""
+"""Figures of the training curves that monitors have logged."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, shown, unknown
 from clip_geometry.training import PREFIX
 
-STEPS = (f"{PREFIX}step", "step", "global_step", "_step")  # of loggers, the first that a row has
+STEPS = (f"{PREFIX}step", "step", "global_step", "_step")  # logger names for the step; the first match counts
 COLUMNS = 3
 
 Source: TypeAlias = str | Path | Mapping[int, Mapping[str, float]] | Iterable[Mapping[str, Any]]
@@ -27,22 +27,25 @@ Curve: TypeAlias = dict[int, float]  # step → value
 
 
 def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> Figure:
-    """Draw the curves that the monitor, callbacks and evaluator of a training logged.
+    """Draw the curves that a monitor, callback or evaluator logged during training.
 
-    There is a panel per measure with a line per modality. Steps at which the alarm was on are shaded, from a
-    line at the step at which it went on.
+    There is one panel per measure, with one line per modality. Steps at which the alarm was on are shaded, and a
+    vertical line marks the step at which it went on.
 
     Args:
-        source: A folder or event file of TensorBoard; the .csv file of Lightning's `CSVLogger`;
-            transformers' trainer_state.json, or a .jsonl file with a line per step, of which a training that was run
-            again replaces what it logged again. In memory:
-            transformers' `trainer.state.log_history`, the rows of a Weights & Biases run (`run.scan_history()`), or a
-            mapping of step → numbers, such as a function given to `GeometryMonitor` as its log can fill.
-        measures: The measures to draw, a list of names; None for all that were logged.
+        source: A folder or event file of TensorBoard; the .csv file of Lightning's `CSVLogger`; transformers'
+            trainer_state.json; or a .jsonl file with one line per step, in which a training that was run again replaces
+            the steps that it logged again. In memory: transformers' `trainer.state.log_history`; the rows of a Weights
+            & Biases run (`run.scan_history()`); or a mapping of step → numbers, such as one filled by a log function of
+            `GeometryMonitor`.
+        measures: List of names of the measures to draw; None for all that were logged.
+
+    Returns:
+        The figure.
 
     Raises:
-        InputError: The source has no numbers of a monitor or cannot be read, a measure was not logged, or TensorBoard's
-            files are given and tensorboard is not installed.
+        InputError: The source has no numbers of a monitor or cannot be read, a measure was not logged, or the source
+            consists of TensorBoard files and tensorboard is not installed.
 
     Example:
         >>> import torch
@@ -65,7 +68,7 @@ def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> F
         numbers = {str(key): _number(value) for key, value in row.items()}
         step = next((numbers[key] for key in STEPS if numbers.get(key) is not None), None)
         for key, value in numbers.items():
-            _, prefix, name = key.rpartition(PREFIX)  # train/geometry/modality_gap, or a column modality_gap
+            _, prefix, name = key.rpartition(PREFIX)  # train/geometry/modality_gap, or a column named modality_gap
             measure, _, modality = name.partition("/")
             logged = measure in descriptions or (prefix and measure not in ("step", "invalid_rows"))
             if logged and step is not None and value is not None:
@@ -82,7 +85,7 @@ def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> F
 
 
 def _number(value: Any) -> float | None:
-    """The value as a number, None for an empty cell and for NaN, which is a step at which it was not logged."""
+    """Return the value as a number; None for an empty cell and for NaN, where nothing was logged at the step."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -91,7 +94,7 @@ def _number(value: Any) -> float | None:
 
 
 def _rows(source: Source) -> Iterable[Any]:
-    """A mapping of name → number for each step."""
+    """Return a mapping of name → number for each step."""
     if isinstance(source, str | Path):
         return _read(expanded(source))
     if isinstance(source, Mapping):
@@ -118,7 +121,7 @@ def _read(path: Path) -> Iterable[Any]:
 
 
 def _json_lines(lines: Sequence[str]) -> Iterator[Any]:
-    """The rows of the lines, without the last one where a crash has cut it off."""
+    """Yield the rows of the lines, except a last line that a crash has cut off."""
     for number, line in enumerate(lines, start=1):
         try:
             yield json.loads(line)
@@ -129,8 +132,7 @@ def _json_lines(lines: Sequence[str]) -> Iterator[Any]:
 
 
 def _last_run(rows: Iterable[Any]) -> list[Any]:
-    """The rows of a log that a training which was run again went on with: what it logged replaces what had been logged
-    from its first step on."""
+    """Return the rows without those that a rerun of the training replaced: all earlier rows from its first step on."""
     kept: list[tuple[float, Any]] = []
     for row in rows:
         known = [row[key] for key in STEPS if key in row] if isinstance(row, Mapping) else []
@@ -154,7 +156,7 @@ def _events(path: Path) -> list[dict[str, float]]:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ModuleNotFoundError:
         raise InputError("event files need tensorboard, which is not installed: pip install tensorboard") from None
-    events = EventAccumulator(str(folders.pop()), size_guidance={"scalars": 0})  # all of them
+    events = EventAccumulator(str(folders.pop()), size_guidance={"scalars": 0})  # 0 means all of them
     events.Reload()
     return [{tag: each.value, STEPS[0]: each.step} for tag in events.Tags()["scalars"] for each in events.Scalars(tag)]
 
@@ -177,7 +179,7 @@ def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
         for on, run in groupby(sorted(alarm.items()), key=lambda each: bool(each[1])):
             if not on:
                 continue
-            first, *_, last = [step for step, _ in run] * 2  # one step is both
+            first, *_, last = [step for step, _ in run] * 2  # a single step is both first and last
             axes.axvspan(first, last, color=COLORS[3], alpha=0.15, linewidth=0, gid="alarm")
             axes.axvline(first, color=COLORS[3], linewidth=1, gid="alarm goes on")  # the shade of one step has no width
         known = explain(measure, descriptions)

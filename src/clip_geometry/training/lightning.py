@@ -1,4 +1,4 @@
-"""The geometry of a model in Lightning's Trainer and its loggers."""
+"""A Lightning callback that logs the geometry of a model."""
 
 from typing import Any
 
@@ -9,17 +9,18 @@ from clip_geometry.training.monitor import Embed, GeometryMonitor
 
 
 class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
-    """Measures a probe every N steps and at the end, and logs it to all loggers of the trainer.
+    """Callback that measures a probe every N steps and at the end, and logs to all loggers of the trainer.
 
-    Scalars are `geometry/…`, at `trainer.global_step`, and in `trainer.callback_metrics`, where EarlyStopping and
-    ModelCheckpoint find them. The probe is embedded in eval mode and uses up no random numbers of the training.
+    Scalars are named `geometry/…` and logged at `trainer.global_step`. They are also in `trainer.callback_metrics`,
+    where EarlyStopping and ModelCheckpoint find them. The probe is embedded in eval mode and consumes no random numbers
+    of the training.
 
     Args:
         embed: Function of the LightningModule that returns modality → (n, d) rows, aligned, or yields them batch by
             batch.
         every: Steps between measurements.
-        stop: Stop the training if the alarm goes on.
-        options: Of `GeometryMonitor`, such as `metric` and `alarm`.
+        stop: Whether to stop the training when the alarm goes on.
+        options: Options of `GeometryMonitor`, such as `metric` and `alarm`.
 
     Example:
         >>> import torch

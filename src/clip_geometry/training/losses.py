@@ -1,4 +1,4 @@
-"""Penalties on the geometry of hidden states, for anybody's training loop."""
+"""Penalties on the geometry of hidden states, for any training loop."""
 
 import functools
 import math
@@ -15,12 +15,12 @@ from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
 from clip_geometry.rows.arguments import FLOATS, Integer, real_number, require_plain, seed_number, whole_number
 
-Hidden: TypeAlias = Tensor | Sequence[Tensor]  # (n, d), (b, t, d), or several of either, one for each layer
-Batch: TypeAlias = Hidden | tuple[Hidden, Tensor] | list[Any]  # hidden states, or these and their mask
+Hidden: TypeAlias = Tensor | Sequence[Tensor]  # (n, d) or (b, t, d), or a sequence of these, one per layer
+Batch: TypeAlias = Hidden | tuple[Hidden, Tensor] | list[Any]  # hidden states, alone or with their mask
 
-BLOCK = 2048  # rows that are centered, summed and multiplied while they are in the cache
-STRIP = 64  # columns multiplied at once: narrower ones save more of the symmetric half, but are slower
-LAST, POINTS = 5.0, 17  # of the frequencies −5 … 5, at which characteristic functions are compared
+BLOCK = 2048  # rows to center, sum and multiply while they are in the cache
+STRIP = 64  # columns to multiply at once; narrower strips skip more of the symmetric half, but are slower
+LAST, POINTS = 5.0, 17  # characteristic functions are compared at 17 frequencies −5 … 5
 WEIGHT = "a finite weight of the penalty"
 
 
@@ -28,7 +28,7 @@ def hidden_rows(hidden: Hidden, mask: Tensor | None = None) -> list[Float[Tensor
     """Return the rows of each layer, without those that the mask leaves out.
 
     Args:
-        hidden: (n, d), (b, t, d), or a sequence of such, one for each layer.
+        hidden: (n, d), (b, t, d), or a sequence of these, one per layer.
         mask: (n,) or (b, t), true for rows that count; None for all.
 
     Raises:
@@ -62,17 +62,17 @@ def hidden_rows(hidden: Hidden, mask: Tensor | None = None) -> list[Float[Tensor
 
 
 class Penalty(nn.Module):
-    """Base of the penalties λ f(rows) on the hidden states that count, in at least float32 whatever autocast says."""
+    """Base class of the penalties λ f(rows) on the hidden states that count, in at least float32 despite autocast."""
 
     def __init__(self, lambda_: float):
         super().__init__()
         self.lambda_ = real_number(lambda_, "lambda_", math.isfinite, WEIGHT)
 
     def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
-        """Computes the penalty; in training mode a penalty with a state updates it.
+        """Compute the penalty; in training mode, a penalty that has a state updates it.
 
         Args:
-            hidden: (n, d), (b, t, d), or a sequence of such, one for each layer.
+            hidden: (n, d), (b, t, d), or a sequence of these, one per layer.
             mask: (n,) or (b, t), true for rows that count; None for all.
 
         Returns:
@@ -93,19 +93,20 @@ class Penalty(nn.Module):
 class CosReg(Penalty):
     """Penalty on the average cosine of hidden states, to be added to a task loss.
 
-    It is λ (Σ_ij cos(w_i, w_j) − N)/N² over N hidden states, usually of the last layer, computed as λ (‖ū‖² − 1/N) with
-    ū the mean of the unit rows: O(Nd), no N × N matrix. It equals λ (N − 1)/N times the average cosine. Only the rows
-    of this process count, also in distributed training.
+    The penalty is λ (Σ_ij cos(w_i, w_j) − N)/N² over N hidden states, usually those of the last layer. It is computed
+    as λ (‖ū‖² − 1/N), where ū is the mean of the unit rows; this takes O(Nd) and no N × N matrix. It equals λ (N − 1)/N
+    times the average cosine. Only the rows of this process count, even in distributed training.
 
-    Computed in at least float32 whatever autocast says. If a row that counts is not finite, as in a half-precision step
-    that overflows, the penalty and every gradient are NaN, and GradScaler skips the step, which an error would end.
+    The computation uses at least float32, even under autocast. If a row that counts is not finite, as in a
+    half-precision step that overflows, the penalty and every gradient are NaN, so that GradScaler skips the step; an
+    error would end the training.
 
     Args:
-        lambda_: λ; positive spreads directions, negative gathers them.
+        lambda_: λ; a positive value spreads directions, a negative one gathers them.
 
     Raises:
-        InputError: in `forward`, for zero rows, which have no direction, for rows so short that their gradient
-            overflows, and if the mask leaves no row.
+        InputError: In `forward`: a row that counts is zero and has no direction, a row is so short that its gradient
+            overflows, or the mask leaves no row.
 
     Example:
         >>> import torch
@@ -125,7 +126,7 @@ class CosReg(Penalty):
             row = int(small.nonzero()[0, 0])
             what = "so short that its gradient overflows" if largest[row] > 0 else "zero, which has no direction"
             raise InputError(f"row {row} of the hidden states is {what}; mask it")
-        scaled = rows / largest  # the squares of large or small rows would leave the range
+        scaled = rows / largest  # the squares of large or small rows would overflow or underflow
         mean = (scaled / scaled.norm(dim=1, keepdim=True)).mean(0)
         return mean.square().sum() - 1 / len(rows)
 
@@ -133,31 +134,32 @@ class CosReg(Penalty):
 class IStar(Penalty):
     """Penalty λ (1 − IsoScore*) on the isotropy of hidden states, to be added to a task loss.
 
-    IsoScore* is the IsoScore of (1 − ζ) C + ζ C_0, with C the covariance of all rows (layers stacked, padding left
-    out) and C_0 that of a larger sample, through which no gradient flows. It needs traces and Frobenius norms only, no
-    decomposition.
+    IsoScore* is the IsoScore of (1 − ζ) C + ζ C_0. C is the covariance of all rows, with layers stacked and padding
+    left out. C_0 is that of a larger sample; no gradient flows through it. Only traces and Frobenius norms are needed,
+    no decomposition.
 
-    C_0 is set by `refresh`, once an epoch, or by momentum m: after each batch in training mode C_0 ← (1 − m) C_0 + m C,
-    unless C is not finite, as in a step that GradScaler skips. Before there is a C_0, the batch's own C stands in, with
-    its gradient: IsoScore.
+    C_0 is set by `refresh`, once an epoch, or by a momentum m: after each batch in training mode, C_0 ← (1 − m) C_0 + m
+    C, unless C is not finite, as in a step that GradScaler skips. Until C_0 is set, the batch's own C replaces it, with
+    its gradient; the result is then IsoScore.
 
-    The gradient reaches every given row. The scatter is computed in float32 (float64 for float64 rows) whatever
-    autocast says, the rest in float64. If a row that counts is not finite, or beyond 1e18, whose square float32 cannot
-    hold, the penalty and every gradient are NaN, and GradScaler skips the step, which an error would end.
+    The gradient reaches every given row. The scatter is computed in float32 (float64 for float64 rows), even under
+    autocast, and the rest in float64. If a row that counts is not finite, or has entries beyond 1e18, whose squares
+    float32 cannot hold, the penalty and every gradient are NaN, so that GradScaler skips the step; an error would end
+    the training.
 
-    C_0 is the buffer `covariance`, (d, d), None before the first sample or batch. It is kept in float64 whatever
-    precision the model is converted to, moves to its device, and is in its state_dict.
+    C_0 is the buffer `covariance`, (d, d), which is None before the first sample or batch. It stays in float64 whatever
+    precision the model is converted to, moves to the model's device, and is in its state_dict.
 
     Args:
-        lambda_: λ; positive makes hidden states more isotropic, negative less.
-        zeta: ζ in [0, 1]; 0 is IsoScore of the batch.
-        momentum: m, None if only `refresh` sets C_0.
-        group: torch.distributed process group, None for all processes. In training mode C is computed on the rows of
-            all of them, exactly, however many each has, and so is the gradient that DistributedDataParallel ends with;
-            in eval mode on this process's rows.
+        lambda_: λ; a positive value makes hidden states more isotropic, a negative one less.
+        zeta: ζ in [0, 1]; 0 gives the IsoScore of the batch.
+        momentum: m in (0, 1]; None if only `refresh` sets C_0.
+        group: torch.distributed process group, None for all processes. In training mode, C is computed exactly on the
+            rows of all processes, however many each has, and the gradient after DistributedDataParallel is exact, too.
+            In eval mode, C is computed on the rows of this process.
 
     Raises:
-        InputError: in `forward`, for fewer than two rows, d < 2, and rows that are all equal without a C_0.
+        InputError: In `forward`: there are fewer than two rows, d < 2, or all rows are equal and there is no C_0.
 
     Example:
         >>> import torch
@@ -204,27 +206,27 @@ class IStar(Penalty):
             shrunken = (1 - self.zeta) * shrunken + self.zeta * c_0
         trace = shrunken.trace()
         limits = torch.finfo(precision)
-        if trace < limits.tiny / limits.eps:  # products of smaller rows lose digits; false for NaN
+        if trace < limits.tiny / limits.eps:  # products of smaller rows lose precision; false for NaN
             raise InputError(f"all {n} hidden states are equal, or too close for {precision}; expected some spread")
         now = moments.covariance.detach()
-        # a half-precision step that overflows is skipped, and C_0 would be lost
+        # a half-precision step that overflows is skipped; using it would destroy C_0
         if self.training and self.momentum is not None and now.isfinite().all():
             self.covariance = now.clone() if c_0 is None else c_0.lerp(now, self.momentum)
         return 1 - ((shrunken / trace).square().sum().reciprocal() - 1) / (d - 1)
 
     @torch.no_grad()
     def refresh(self, sample: Tensor | Iterable[Batch], mask: Tensor | None = None) -> None:
-        """Sets C_0 to the covariance of a sample, of the samples of all processes if there are several.
+        """Set C_0 to the covariance of a sample; with several processes, of their samples together.
 
-        Batches are merged, so that only one is in memory.
+        Batches are merged, so only one has to be in memory.
 
         Args:
-            sample: rows (n, d) or (b, t, d), or an iterable of batches, each as `forward` takes them or in a tuple (or
+            sample: Rows (n, d) or (b, t, d), or an iterable of batches, each as `forward` takes them or in a tuple (or
                 list) with its mask.
-            mask: of a tensor.
+            mask: Mask of the rows if `sample` is a tensor.
 
         Raises:
-            InputError: for fewer than two rows and for entries that are not finite; C_0 is not changed.
+            InputError: There are fewer than two rows, or entries are not finite; C_0 does not change.
         """
         if isinstance(sample, Tensor):
             batches: Iterable[Any] = [(sample, mask)]
@@ -248,12 +250,12 @@ class IStar(Penalty):
         self.covariance = covariance
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "IStar":
-        """Moves C_0 to another device, but never to another precision: float16 would leave three digits of it."""
+        """Move C_0 to another device, but never to another precision: float16 would keep only three digits."""
         super()._apply(lambda tensor: tensor.to(fn(tensor.float()).device), recurse)
         return self
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any, **options: Any) -> None:
-        """Accepts a C_0 of any shape: its dimension is known only with the first."""
+        """Accept a C_0 of any shape, because its dimension is unknown until the first one is set."""
         saved = state_dict.get(f"{prefix}covariance")
         here = saved if self.covariance is None else self.covariance
         self.covariance = None if saved is None or here is None else torch.empty_like(saved, device=here.device)
@@ -264,7 +266,10 @@ class IStar(Penalty):
 
 
 def _with_mask(batch: Batch) -> tuple[Hidden, Tensor | None]:
-    """A pair is hidden states with a mask, rather than two layers, if its second entry is not floating point."""
+    """Split a batch into hidden states and mask.
+
+    A pair consists of hidden states and a mask, not of two layers, if its second entry is not floating point.
+    """
     if isinstance(batch, tuple | list) and len(batch) == 2:
         hidden, mask = batch
         if mask is None or (isinstance(mask, Tensor) and not mask.is_floating_point()):
@@ -273,7 +278,7 @@ def _with_mask(batch: Batch) -> tuple[Hidden, Tensor | None]:
 
 
 def reduced(moments: Moments, group: Any = None) -> Moments:
-    """Moments of all processes of a torch.distributed group (None for all), if several train together."""
+    """Return the moments over all processes of a torch.distributed group (None for all), if several train together."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size(group) > 1:
         return moments.all_reduce(group)
@@ -281,26 +286,30 @@ def reduced(moments: Moments, group: Any = None) -> Moments:
 
 
 def second_moments(layers: Sequence[Float[Tensor, "n d"]]) -> Moments:
-    """n, mean and M2 of the rows of all layers together; T and Q, which nothing here needs, are zero.
+    """Return n, mean and M2 of the rows of all layers together; T and Q, which are not needed here, are zero.
 
-    Products are in float32 (float64 for float64 rows) whatever autocast says; mean and M2 are float64 (float32 on
-    devices without it). Each row is centered before it is multiplied, for the gradient too, so that a mean far from the
-    origin costs no digits. Once differentiable: the gradient needs one product with a (d, d) matrix and no copy.
+    Products are computed in float32 (float64 for float64 rows), even under autocast; mean and M2 are float64 (float32
+    on devices without float64). Rows are centered before they are multiplied, in the gradient too, so a mean far from
+    the origin costs no precision. The function is once differentiable; its gradient needs one product with a (d, d)
+    matrix and no copy.
     """
     mean, m2 = _SecondMoments.apply(*layers)  # pyright: ignore[reportGeneralTypeIssues]
     return Moments(sum(map(len, layers)), mean, m2, torch.zeros_like(mean), mean.new_zeros(()))
 
 
 class _SecondMoments(torch.autograd.Function):
-    """With G the gradient for M2 = Σ c cᵀ and g that for the mean, a row's gradient is (G + Gᵀ) c + g/n."""
+    """Mean and M2 = Σ c cᵀ of rows. With their gradients g and G, the gradient of a row is (G + Gᵀ) c + g/n."""
 
     @staticmethod
     def forward(ctx: Any, *layers: Tensor) -> tuple[Tensor, Tensor]:
-        """About a center near the mean, then corrected: M2 = Σ (x − center)(x − center)ᵀ − n δδᵀ, δ = mean − center."""
+        """Compute M2 about a center near the mean, then correct it.
+
+        M2 = Σ (x − center)(x − center)ᵀ − n δδᵀ, δ = mean − center.
+        """
         products = torch.float64 if layers[0].dtype == torch.float64 else torch.float32
         exact = torch.float32 if layers[0].device.type == "mps" else torch.float64
         with torch.autocast(layers[0].device.type, enabled=False):
-            # the first blocks are near enough: rounding grows with δ²/σ², which is below n divided by their rows
+            # the first blocks suffice: rounding grows with δ²/σ², which is below n divided by their number of rows
             center = torch.stack([rows[:BLOCK].to(products).mean(0) for rows in layers]).mean(0)
             d = len(center)
             sums, scatter = center.new_zeros(d, dtype=exact), center.new_zeros((d, d), dtype=exact)
@@ -309,7 +318,7 @@ class _SecondMoments(torch.autograd.Function):
                 for block in rows.split(BLOCK):
                     block = block.to(products) - center
                     sums += block.sum(0)
-                    # without the strips below its diagonal, since it is symmetric: 7 of 12 strips at d = 384
+                    # the matrix is symmetric, so skip what is below its diagonal: 7/12 of the work remains at d = 384
                     for start in range(0, d, STRIP):
                         gram[start : start + STRIP, start:].addmm_(block[:, start : start + STRIP].T, block[:, start:])
                 scatter += gram
@@ -333,7 +342,7 @@ class _SecondMoments(torch.autograd.Function):
 
         with torch.autocast(mean.device.type, enabled=False):
             center, slope = mean.to(products), G + G.T
-            offset = (g / ctx.n + slope @ (center - mean)).to(products)  # what rounding the mean to `products` misses
+            offset = (g / ctx.n + slope @ (center - mean)).to(products)  # corrects for rounding the mean to `products`
             slope = slope.to(products)
             needed = zip(layers, ctx.needs_input_grad, strict=True)
             return tuple(gradient(rows) if need else None for rows, need in needed)
@@ -342,18 +351,18 @@ class _SecondMoments(torch.autograd.Function):
 class SIGReg(Penalty):
     """Penalty on the distance of hidden states from a standard Gaussian, along random directions.
 
-    λ times the mean over directions of the Epps-Pulley statistic of the projections, n ∫ |φ(t) − e^{−t²/2}|² e^{−t²/2}
-    dt, φ their empirical characteristic function, by the trapezoidal rule at 17 frequencies from −5 to 5 (Algorithm 1
-    of Balestriero & LeCun 2025), of rows as they are: mean 0 and variance 1 in every direction are part of the target.
-    Each call in training mode takes new directions, of the next seed, which is a buffer, so that a resumed run goes on
-    with them. Only the rows of this process count, also in distributed training. Rows several standard deviations out
-    are hardly pulled back, so that rows that start much too large may stay so. Computed in at least float32 whatever
-    autocast says.
+    The penalty is λ times the mean over directions of the Epps-Pulley statistic of the projections, n ∫ |φ(t) −
+    e^{−t²/2}|² e^{−t²/2} dt, where φ is their empirical characteristic function. The integral uses the trapezoidal rule
+    at 17 frequencies from −5 to 5 (Algorithm 1 of Balestriero & LeCun 2025). Rows are used as given: mean 0 and
+    variance 1 in every direction are part of the target. Each call in training mode uses new directions, from the next
+    seed. The seed is a buffer, so a resumed run continues the sequence. Only the rows of this process
+    count, even in distributed training. Rows several standard deviations out are hardly pulled back, so rows that start
+    much too large may stay too large. The computation uses at least float32, even under autocast.
 
     Args:
         lambda_: λ, positive.
-        directions: Number of random directions of each step.
-        seed: Seed of the first.
+        directions: Number of random directions in each step.
+        seed: Seed of the first directions.
 
     Example:
         >>> import torch
@@ -371,7 +380,7 @@ class SIGReg(Penalty):
 
     def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
         rows = torch.cat(layers).to(precision)
-        generator = torch.Generator().manual_seed(int(self.seed))  # on the CPU: the same directions on every device
+        generator = torch.Generator().manual_seed(int(self.seed))  # on the CPU, for the same directions on every device
         drawn = torch.randn(rows.shape[1], self.directions, generator=generator, dtype=torch.float64)
         along = (drawn / drawn.norm(dim=0)).to(rows)
         if self.training:
@@ -383,13 +392,13 @@ class SIGReg(Penalty):
 
 
 def epps_pulley(values: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
-    """n ∫ |φ(t) − e^{−t²/2}|² e^{−t²/2} dt of each column against the standard normal distribution."""
+    """Return n ∫ |φ(t) − e^{−t²/2}|² e^{−t²/2} dt of each column, relative to the standard normal distribution."""
     step = 2 * LAST / (POINTS - 1)
     statistic = values.new_zeros(values.shape[1])
-    for k in range(POINTS // 2 + 1):  # t and −t give the same
+    for k in range(POINTS // 2 + 1):  # t and −t give the same value
         t = k * step
         normal = math.exp(-(t**2) / 2)
         difference = ((t * values).cos().mean(0) - normal).square() + (t * values).sin().mean(0).square()
-        times = 1 if k in (0, POINTS // 2) else 2  # t = 0 is there once, both ends have half the weight
+        times = 1 if k in (0, POINTS // 2) else 2  # t = 0 occurs once, and both ends have half the weight
         statistic = statistic + times * step * normal * difference
     return len(values) * statistic

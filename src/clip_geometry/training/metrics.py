@@ -1,4 +1,4 @@
-"""The geometry of embeddings as one torchmetrics metric."""
+"""The geometry of embeddings as a torchmetrics metric."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,37 +36,40 @@ ACROSS = (
     "retrieval.image_to_text.r_at_1",
     "retrieval.text_to_image.r_at_1",
 )
-TAKES = ("rows", "two sets", "pairs", "distinct pairs", "matched sets")  # of measures that rows and pairs suffice for
-HEADER = 4  # of a packed state: dimension, n, invalid, rows of the sample
+TAKES = ("rows", "two sets", "pairs", "distinct pairs", "matched sets")  # inputs that rows and pairs can provide
+HEADER = 4  # entries at the start of a packed state: dimension, n, invalid, rows of the sample
 
 
 class EmbeddingGeometry(torchmetrics.Metric):
-    """Modality gap, cone, isotropy, rank, alignment, uniformity and recall of embeddings that come in batches.
+    """Modality gap, cone, isotropy, rank, alignment, uniformity and recall of embeddings that arrive in batches.
 
-    `update(image=…, text=…)` takes aligned batches, row i with row i; `compute()` returns a flat dict of 0-d float64
-    tensors: `modality_gap` of two modalities, `effective_rank/image` of one, `modality_gap/image+text` where there are
-    more than two. The names are those of `cg.geometry.measures`, and the values those of `cg.measure` on all rows,
-    except for measures of a sample (see below) where there are more than `kept` items.
+    `update(image=…, text=…)` takes aligned batches, row i with row i. `compute()` returns a flat dict of 0-d float64
+    tensors: `modality_gap` for two modalities, `effective_rank/image` for a measure of one, and
+    `modality_gap/image+text` if there are more than two. The names are those of `cg.geometry.measures`. The values
+    equal those of `cg.measure` on all rows, except for measures of a sample (see below) if there are more than `kept`
+    items.
 
-    The state is `Moments` and sums over pairs, float64 whatever precision the model is converted to, which merge
-    exactly over batches and processes. What sums do not give, `uniformity`, recall and any other measure of rows or
-    pairs, is taken of a sample of `kept` items. Which items it has depends on all rows and the seed only, neither on
-    their order nor on how processes share them. Recall is among the sample, so compare equal `kept` only.
+    The state consists of `Moments` and sums over pairs, in float64 whatever precision the model is converted to, which
+    merge exactly across batches and processes. Numbers that sums do not determine (`uniformity`, recall, and any other
+    measure of rows or pairs) are computed on a sample of `kept` items. The choice of items depends only on all rows and
+    the seed, not on the order of the rows or their distribution over processes. Recall is measured within the sample,
+    so compare it only between runs with equal `kept`.
 
-    Items with a row that is zero, NaN or infinite are left out and counted as `invalid_rows`. A number that is not
-    defined, as for rows that are all equal, is NaN, so that a training goes on. `forward` computes of the batch alone,
-    which costs more than `update`.
+    Items with a row that is zero, NaN or infinite are left out and counted as `invalid_rows`. An undefined number, as
+    for rows that are all equal, is NaN, so that a training continues. `forward` computes the numbers of the batch
+    alone, which costs more than `update`.
 
     Args:
-        modalities: Names of the modalities; default "image", "text". A single one may be given to `update` by position.
-        measures: Names in `cg.geometry.measures` that take rows or pairs. None for those above.
-        kept: Items of the sample.
+        modalities: Names of the modalities; default "image", "text". Rows of a single modality can be given to `update`
+            by position.
+        measures: Names in `cg.geometry.measures` that take rows or pairs; None for those listed above.
+        kept: Number of items in the sample, at least 2.
         seed: Seed of the sample.
-        options: Of `torchmetrics.Metric`, such as `process_group`.
+        options: Options of `torchmetrics.Metric`, such as `process_group`.
 
     Raises:
         InputError: A name is unknown, or a measure needs more than rows and pairs. In `update`: a modality is missing,
-            or the rows are no pairs in one space.
+            or the rows are not pairs in one space.
 
     Example:
         >>> import torch
@@ -103,16 +106,16 @@ class EmbeddingGeometry(torchmetrics.Metric):
             raise InputError(f"measures = {shown(measures)}; expected a list of names, or None for the usual ones")
         kept, seed = whole_number(kept, "kept", least=2), seed_number(seed)
         self.plan = Plan(tuple(names), tuple(measures), kept, seed)
-        self.items = 0  # of the last `compute`, with those left out
+        self.items = 0  # number of items in the last `compute`, including those left out
         self.add_state("packed", [], dist_reduce_fx="cat")
-        self._dtype = torch.float64  # of what torchmetrics gathers from a process without rows
+        self._dtype = torch.float64  # dtype that torchmetrics gathers from a process without rows
 
     def update(self, *rows: Any, **named: Any) -> None:
-        """Adds a batch.
+        """Add a batch.
 
         Args:
-            rows: (n, d) of the one modality, if there is one.
-            named: (n, d) of each modality by its name.
+            rows: (n, d) rows, if there is only one modality.
+            named: (n, d) rows of each modality by its name.
         """
         known = self.plan.modalities
         if len(rows) == len(known) == 1 and not named:
@@ -127,20 +130,20 @@ class EmbeddingGeometry(torchmetrics.Metric):
             self.packed = [(batch if before is None else before + batch).packed()]
 
     def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
-        """Merges the states that torchmetrics only collects, one for each call of the metric."""
+        """Merge the states, since torchmetrics only collects one for each call of the metric."""
         super()._reduce_states(incoming_state)
         total = self.sums
         self.packed = [] if total is None else [total.packed()]
 
     def compute(self) -> dict[str, Tensor]:
-        """The numbers of all rows since the last reset, of all processes; empty without any."""
+        """Return the numbers for all rows of all processes since the last reset; empty if there are none."""
         sums = self.sums
         self.items = 0 if sums is None else sums.n + sums.invalid
         return {} if sums is None else sums.values()
 
     @property
     def sums(self) -> "GeometrySums | None":
-        """The state, merged; None before the first rows."""
+        """The merged state; None before the first rows."""
         vectors = [self.packed] if isinstance(self.packed, Tensor) else self.packed  # a tensor once gathered
         total = None
         for vector in vectors:
@@ -150,25 +153,25 @@ class EmbeddingGeometry(torchmetrics.Metric):
         return total
 
     def _apply(self, fn: Any, exclude_state: Sequence[str] = "") -> "EmbeddingGeometry":
-        """Moves the state, but never to another precision: float16 would leave three digits of it."""
+        """Move the state to another device, but never to another precision: float16 would keep only three digits."""
         super()._apply(lambda tensor: tensor.to(fn(tensor.float()).device), exclude_state)
         self._dtype = torch.float64
         return self
 
     def _filter_kwargs(self, **kwargs: Any) -> dict[str, Any]:
-        """In a MetricCollection, only the modalities: labels and targets are for the others."""
+        """Select the modalities in a MetricCollection, whose other metrics take labels and targets."""
         return {name: kwargs[name] for name in self.plan.modalities if name in kwargs}
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What is measured. Raises InputError for measures that need more than rows and pairs.
+    """What to measure. Raises InputError for measures that need more than rows and pairs.
 
     Args:
-        modalities: Their names, sorted.
+        modalities: Names of the modalities, sorted.
         names: Names in `cg.geometry.measures`.
-        kept: Rows of the sample, for measures that sums do not give.
-        seed: Of the sample.
+        kept: Number of rows in the sample, for measures that sums do not determine.
+        seed: Seed of the sample.
     """
 
     modalities: tuple[str, ...]
@@ -190,7 +193,7 @@ class Plan:
 
     @property
     def numbers(self) -> dict[str, tuple[str, tuple[str, ...]]]:
-        """Name of each number, `name/modality` or `name/first+second` → its measure and the modalities it is of."""
+        """Name of each number, `name/modality` or `name/first+second` → its measure and its modalities."""
         numbers = {}
         for name in self.names:
             across = measures[name].inputs.across
@@ -202,16 +205,16 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class GeometrySums:
-    """The sums of aligned unit rows of all modalities, float64; `+` merges them, in any order and from any process.
+    """Sums over the aligned unit rows of all modalities, in float64; `+` merges them in any order, across processes.
 
     Args:
-        plan: What is measured.
-        n: Items: rows of each modality.
-        invalid: Items left out, since one of their rows is not finite or has no direction.
-        moments: Of each modality; of no rows, zeros.
-        pairs: (couples,) Σ‖x − y‖² of each couple.
-        sample: (k, 1 + modalities · d) the rows with the lowest keys, as given, each after its key, a hash of them: the
-            sample depends on all rows together, neither on their order nor on how they are dealt to processes.
+        plan: What to measure.
+        n: Number of items: rows of each modality.
+        invalid: Number of items left out, because one of their rows is not finite or has no direction.
+        moments: Moments of each modality; zeros if there are no rows.
+        pairs: (couples,) Σ‖x − y‖² of each couple of modalities.
+        sample: (k, 1 + modalities · d) the rows with the lowest keys, as given, each after its key. The key is a hash
+            of the row, so the sample depends on all rows together, not on their order or distribution over processes.
     """
 
     plan: Plan
@@ -223,7 +226,7 @@ class GeometrySums:
 
     @classmethod
     def of(cls, plan: Plan, rows: Mapping[str, Any]) -> "GeometrySums | None":
-        """The sums of a batch; None for a batch without rows. Raises InputError if the rows are no pairs."""
+        """Return the sums of a batch; None for a batch without rows. Raises InputError if the rows are not pairs."""
         given = {name: as_tensor(rows[name], name).detach() for name in plan.modalities}
         if len({each.shape for each in given.values()}) > 1:
             shapes = " and ".join(f"{name} has shape {tuple(each.shape)}" for name, each in given.items())
@@ -232,7 +235,7 @@ class GeometrySums:
         stacked = torch.stack([each.to(device, torch.float64) for each in given.values()], 1)  # (n, modalities, d)
         if not len(stacked):
             return None
-        length = stacked.abs().amax(2)  # squares must stay in float64, and a zero row has no direction
+        length = stacked.abs().amax(2)  # squares must stay within float64, and a zero row has no direction
         valid = (length.isfinite() & (length >= SMALLEST) & (length <= 1 / SMALLEST)).all(1)
         stacked = stacked[valid]
         n, _, d = stacked.shape
@@ -259,14 +262,14 @@ class GeometrySums:
         return GeometrySums(self.plan, self.n + other.n, invalid, moments, self.pairs + other.pairs, sample)
 
     def packed(self) -> Float[Tensor, " p"]:
-        """All of it in one vector, of which torchmetrics concatenates those of several processes."""
+        """Return all sums as one vector; torchmetrics concatenates the vectors of several processes."""
         header = self.pairs.new_tensor([self.moments[0].d, self.n, self.invalid, len(self.sample)])
         fields = [field for each in self.moments for field in (each.mean, each.M2.flatten(), each.T, each.Q[None])]
         return torch.cat([header, self.pairs, *fields, self.sample.flatten()])
 
     @classmethod
     def unpacked(cls, plan: Plan, vector: Float[Tensor, " p"]) -> "tuple[GeometrySums, Float[Tensor, ' q']]":
-        """The sums that a vector begins with, and the rest of it."""
+        """Return the sums at the start of a vector, and the rest of the vector."""
         d, n, invalid, k = (int(each) for each in vector[:HEADER].tolist())
         several = len(plan.modalities)
         shapes = [(len(plan.couples),), *[(d,), (d, d), (d,), ()] * several, (k, 1 + several * d)]
@@ -277,7 +280,7 @@ class GeometrySums:
         return cls(plan, n, invalid, of_each, pairs, sample), rest
 
     def values(self) -> dict[str, Float[Tensor, ""]]:
-        """Every number by its name, NaN where it is undefined, as for rows that are all equal; and `invalid_rows`."""
+        """Return every number by name, NaN if undefined, as for rows that are all equal; and `invalid_rows`."""
         numbers: dict[str, Tensor] = {}
         for key, (name, place) in self.plan.numbers.items():
             try:
@@ -298,7 +301,7 @@ class GeometrySums:
         return measure(*(unit_rows(rows[:, k]) for k in columns))
 
     def _statistic(self, measure: Measure, place: tuple[str, ...], moments: list[Moments]) -> Statistic | None:
-        """What the measure is a function of, if the sums tell it."""
+        """Return the statistic that the measure is a function of, if the sums determine it; otherwise None."""
         if measure.statistic is Moments or measure.function is effective_rank:
             return moments[0]
         units = [UnitSums.known(n=each.n, mean=each.mean, spread=each.M2.trace()) for each in moments]
@@ -315,8 +318,11 @@ class GeometrySums:
 
 
 def _keys(stacked: Float[Tensor, "n m d"], seed: int) -> Float[Tensor, "n 1"]:
-    """A hash of each row's bits in [0, 1): a random linear map modulo 2⁶⁴ between the mixing steps of MurmurHash3, so
-    that the keys of half-precision rows, whose last bits are zero, are uniform, too."""
+    """Return a hash of each row's bits in [0, 1).
+
+    It is a random linear map modulo 2⁶⁴ between the mixing steps of MurmurHash3, so that the keys are uniform even for
+    half-precision rows, whose last bits are zero.
+    """
     bits = stacked.flatten(1).view(torch.int64)
     factors = torch.randint(-(2**62), 2**62, (bits.shape[1],), generator=torch.Generator().manual_seed(seed)) * 2 + 1
     mixed = ((bits ^ _shifted(bits, 32)) * factors.to(bits.device)).sum(1)
@@ -325,7 +331,7 @@ def _keys(stacked: Float[Tensor, "n m d"], seed: int) -> Float[Tensor, "n 1"]:
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:
-    """To the right, filled with zeros, not with the sign."""
+    """Shift bits to the right, filling with zeros instead of the sign."""
     return (bits >> by) & (2 ** (64 - by) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Watch the geometry of a model while it is trained: numbers in its log, and an alarm if it collapses."""
+"""Monitoring of a model's geometry during training: numbers in the training log, and an alarm if it collapses."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from clip_geometry.training.metrics import EmbeddingGeometry
 Embed: TypeAlias = Callable[[Any], Mapping[str, Any] | Iterable[Mapping[str, Any]]]  # modality → (n, d)
 Log: TypeAlias = Callable[[dict[str, float], int], Any]
 
-# shares of the baseline; docs/howto/training.md has the trainings behind these numbers
+# shares of the baseline; docs/howto/training.md describes the training runs behind these numbers
 THRESHOLDS = {
     "effective_rank": 0.65,
     "isoscore": 0.65,
@@ -34,15 +34,15 @@ THRESHOLDS = {
     "coordinate_spread": 2.0,
     "relative_modality_gap": 2.0,
 }
-# the smallest baselines: a model that was never well is noticed, and rises of tiny values are not
+# smallest baselines: they expose a model that was never healthy, and ignore rises of tiny values
 LEAST = {"effective_rank": 3.0, "uniformity": 0.1, "coordinate_spread": 0.1, "relative_modality_gap": 0.1}
-SMOOTHED = 3  # measurements in the median that becomes the baseline
-SETTLED = 1.25  # largest ratio of the measurements of a signal that has settled
+SMOOTHED = 3  # number of measurements whose median becomes the baseline
+SETTLED = 1.25  # largest ratio between the measurements of a settled signal
 PROBE = "expected a mapping of modality → rows (n, d), or several one by one"
 
 
 class CollapseWarning(UserWarning):
-    """The geometry of a model that is trained has collapsed.
+    """Warning that the geometry of a model in training has collapsed.
 
     Example:
         >>> import warnings
@@ -54,7 +54,7 @@ class CollapseWarning(UserWarning):
 
 @dataclass
 class _Signal:
-    """A measure of one modality."""
+    """The state of one measure of one modality."""
 
     recent: deque[float]
     baseline: float | None = None  # None until the signal has settled
@@ -63,26 +63,26 @@ class _Signal:
 
 
 class CollapseAlarm:
-    """Goes on when rank, isotropy or uniformity fall, or the gap or dead coordinates rise, beyond a share of before.
+    """Alarm that goes on when rank, isotropy or uniformity fall, or the gap or dead coordinates rise, past a threshold.
 
-    A model that is trained from scratch loses most of its rank in the first steps, without any harm. So a signal is
-    watched only once it has settled: `settle` consecutive measurements within 25% of each other. Its baseline is the
-    median of the last three measurements then, or a better one later. The alarm goes on after `patience` consecutive
-    measurements beyond the threshold, and off after as many within it. A signal that is not defined, since all rows are
-    equal, counts as collapsed once it has settled.
+    A model that is trained from scratch loses most of its rank in the first steps, without any harm. Therefore a signal
+    is watched only once it has settled: `settle` consecutive measurements are within 25% of each other. Its baseline is
+    the median of the last three measurements at that point, or a better one later. The alarm goes on after `patience`
+    consecutive measurements beyond the threshold, and off after the same number within it. A signal that is undefined,
+    because all rows are equal, counts as collapsed once it has settled.
 
-    It works on numbers of equal conditions: the same probe, or the same number of rows.
+    The measurements must be made under equal conditions: the same probe, or the same number of rows.
 
     Args:
-        thresholds: Name in `cg.geometry.measures` → share of the baseline beyond which it has collapsed: below 1 for a
-            fall, above 1 for a rise. The measure of each modality is watched on its own, by its magnitude.
-        patience: Consecutive measurements that it takes.
-        settle: Measurements until a signal may have settled.
+        thresholds: Name in `cg.geometry.measures` → share of the baseline beyond which the measure has collapsed: below
+            1 for a fall, above 1 for a rise. The measure of each modality is watched separately, by its magnitude.
+        patience: Number of consecutive measurements that switch the alarm on or off, at least 1.
+        settle: Number of measurements until a signal may have settled, at least 1.
 
     Attributes:
         on: Whether any signal has collapsed.
-        reason: A sentence about the signals that have, or had last.
-        since: Step at which it went on last, None before.
+        reason: A sentence about the signals that have collapsed, or that did last.
+        since: Step at which the alarm last went on; None before.
 
     Raises:
         InputError: A measure is unknown, or a share is not a positive number other than 1.
@@ -110,12 +110,12 @@ class CollapseAlarm:
         self._signals: dict[str, _Signal] = {}
 
     def update(self, values: Mapping[str, float], step: int) -> bool:
-        """Takes the next measurement.
+        """Add the next measurement.
 
         Args:
-            values: Numbers by name, as `EmbeddingGeometry` names them: `effective_rank/image`. `invalid_rows` only
-                explains why the alarm goes on.
-            step: Of the training.
+            values: Numbers under the names of `EmbeddingGeometry`, such as `effective_rank/image`. `invalid_rows` only
+                helps to explain why the alarm goes on.
+            step: The training step.
 
         Returns:
             Whether the alarm is on.
@@ -164,32 +164,33 @@ def _described(name: str, signal: _Signal) -> str:
 
 
 class GeometryMonitor:
-    """Measures embeddings every N steps of a training, logs the numbers, and raises the alarm if they collapse.
+    """Monitor that measures embeddings every N steps of a training, logs the numbers, and raises an alarm on collapse.
 
-    It has two modes. Given `embed`, it embeds a probe: the same items each time, in eval mode, without gradients and
-    without using up random numbers of the training. Otherwise `step` takes the features that the training step has
-    computed anyway, of which the last `batches` before a measurement are used; no forward pass is added, but the items
-    and dropout differ from one measurement to the next, so that curves are noisier.
+    There are two modes. With `embed`, the monitor embeds a probe: the same items each time, in eval mode, without
+    gradients, and without consuming random numbers of the training. Without it, `step` takes the features that the
+    training step has computed anyway, and the last `batches` of them before a measurement are used. This adds no
+    forward pass, but items and dropout differ between measurements, so the curves are noisier.
 
-    With several processes, call it on every one, since they gather the features; give `log=None` to all but one.
+    With several processes, call the monitor on every one of them, since they gather the features; give `log=None` to
+    all but one.
 
     Args:
         log: A SummaryWriter of TensorBoard, a run of Weights & Biases (whose x-axis is then `geometry/step`), a
-            function of (scalars, step), the path of a .jsonl file that gains a line per measurement, or None.
+            function of (scalars, step), the path of a .jsonl file to which each measurement adds a line, or None.
         every: Steps between measurements.
         embed: Function of the model that returns modality → (n, d) rows, aligned, or yields them batch by batch.
         batches: Batches of features in a measurement, at most `every`.
-        metric: What is measured; default: `EmbeddingGeometry` of the modalities that are given. In several processes
-            the default gathers the features of all of them; a probe is expected to be the same in each and is not
-            gathered. Give a metric where each process embeds its part of the probe.
-        alarm: The alarm, None for none.
+        metric: The metric to compute; default: `EmbeddingGeometry` of the given modalities. With several processes, the
+            default gathers the features of all of them. A probe should be the same in each process and is not gathered;
+            give a metric if each process embeds a part of the probe.
+        alarm: The alarm; True for a `CollapseAlarm` with its defaults, None for no alarm.
 
     Attributes:
-        values: The last numbers, by name.
+        values: The last numbers by name.
         collapsed: Whether the alarm is on.
 
     Raises:
-        InputError: The log is none of these, or `step` is given neither a probe nor features.
+        InputError: The log is none of these, or `step` has neither a probe nor features.
 
     Example:
         >>> import torch
@@ -231,15 +232,15 @@ class GeometryMonitor:
         return self.alarm is not None and self.alarm.on
 
     def step(self, step: int, model: Any = None, **features: Any) -> None:
-        """Call it once a training step: measures and logs where `step` is a multiple of `every`.
+        """Measure and log if `step` is a multiple of `every`; call this method at every training step.
 
         Args:
-            step: Number of the step.
-            model: What `embed` takes; a module is in eval mode meanwhile.
-            features: (n, d) rows of each modality, aligned, without `embed`.
+            step: Number of the training step.
+            model: Argument of `embed`; a module is switched to eval mode in the meantime.
+            features: (n, d) rows of each modality, aligned; only without `embed`.
         """
         step = whole_number(step, "step", least=0)
-        if step == self._measured:  # another part of a batch whose gradients are accumulated
+        if step == self._measured:  # another part of the same step, with gradient accumulation
             return
         remaining = -step % self.every  # steps until the next measurement
         if self.embed is not None:
@@ -263,7 +264,18 @@ class GeometryMonitor:
             self._taken = 0
 
     def measure(self, step: int, model: Any = None) -> dict[str, float]:
-        """Embeds the probe, measures and logs, whatever the step. Returns the numbers, with the prefix `geometry/`."""
+        """Embed the probe, measure, and log, regardless of the step.
+
+        Args:
+            step: Number of the training step, for the log.
+            model: Argument of `embed`.
+
+        Returns:
+            The numbers, with the prefix `geometry/`.
+
+        Raises:
+            InputError: There is no `embed`, or it returns no rows.
+        """
         if self.embed is None:
             raise InputError("there is no probe to measure; give GeometryMonitor an embed")
         with evaluating(model):
@@ -285,13 +297,13 @@ class GeometryMonitor:
         self.metric.update(**rows)
 
     def _report(self, step: int) -> dict[str, float]:
-        """Measures what was added, checks for collapse, and logs."""
+        """Measure what was added, check for collapse, and log."""
         self._measured = step
         self.values = {} if self.metric is None else {name: float(each) for name, each in self.metric.compute().items()}
         if self.metric is None or not self.values:
             return {}
         scalars, was = {PREFIX + name: value for name, value in self.values.items()}, self.collapsed
-        if self.metric.items < 2:  # nothing is defined, which is not a collapse
+        if self.metric.items < 2:  # nothing is defined; this is not a collapse
             several = "the measures need several, so raise batches= and every="
             self._warn("few", f"one item was given before step {step}; {several}")
         elif self.alarm is not None:
@@ -308,7 +320,7 @@ class GeometryMonitor:
         return scalars
 
     def _warn(self, about: str, sentence: str) -> None:
-        """Warns once about each subject."""
+        """Warn once about each subject."""
         if about not in self._warned:
             self._warned.add(about)
             warnings.warn(sentence, stacklevel=4)
@@ -316,7 +328,7 @@ class GeometryMonitor:
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Eval mode without gradients, after which the modes of all modules and the random generators are as before."""
+    """Use eval mode without gradients; afterwards, restore the modes of all modules and the random generators."""
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
     modes = [module.training for module in modules]
     devices = {each.device for each in model.parameters()} if modules else set()
@@ -335,14 +347,14 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 def _scalar_log(log: Any) -> Log | None:
-    """Return the logger as a function of (scalars, step), or None where nothing is logged."""
+    """Return the logger as a function of (scalars, step); None if nothing is logged."""
     if isinstance(log, str | Path):
         path = expanded(log)
         if path.suffix != ".jsonl" or not path.parent.is_dir():
             raise InputError(f"log = {shown(log)}; expected a .jsonl file in a folder that exists")
 
         def to_file(scalars: dict[str, float], step: int) -> None:
-            with path.open("a", encoding="utf-8") as file:  # closed after each line, which a crash then keeps
+            with path.open("a", encoding="utf-8") as file:  # closed after each line, so that a crash loses nothing
                 file.write(json.dumps({"step": step, **scalars}) + "\n")
 
         return to_file
@@ -352,7 +364,7 @@ def _scalar_log(log: Any) -> Log | None:
         log.define_metric(f"{PREFIX}*", step_metric=f"{PREFIX}step")
 
         def to_run(scalars: dict[str, float], step: int) -> None:
-            """W&B drops what is logged at a step before its own, which grows with each call without step=."""
+            """Log to W&B, which drops values logged at a step before its own; calls without step= advance that one."""
             own = getattr(log, "step", math.inf)
             log.log({**scalars, f"{PREFIX}step": step}, step=step if own <= step else None)
 

@@ -1,4 +1,4 @@
-"""The geometry of a sentence-transformers model as an evaluator."""
+"""The geometry of a sentence-transformers model, as an evaluator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,23 +16,23 @@ from clip_geometry.training.monitor import evaluating
 
 
 class GeometryEvaluator(SentenceEvaluator):  # pyright: ignore[reportGeneralTypeIssues]
-    """Measures the geometry of a model's embeddings, for `SentenceTransformerTrainer(evaluator=…)` or on its own.
+    """Evaluator of the geometry of a model's embeddings, for `SentenceTransformerTrainer(evaluator=…)` or alone.
 
-    Returns the numbers of `EmbeddingGeometry` by name, which the trainer logs. Like the evaluators of
-    sentence-transformers, it adds them to the model card, and puts `name_` before each if it has a name.
+    It returns the numbers of `EmbeddingGeometry` by name, which the trainer logs. Like the evaluators of
+    sentence-transformers, it adds them to the model card and, if it has a name, prefixes each with `name_`.
 
     Args:
-        inputs: Modality → what `model.encode` takes, aligned: texts and images, or questions and answers. A list of
-            texts alone is the modality "text".
-        name: Of the data, for the numbers.
-        batch_size: Of `model.encode`.
-        primary_metric: The number that selects the best checkpoint; default: recall at 1 from the first modality (in
-            alphabetical order) to the second, of one modality its effective rank, or else the first that is measured.
-        greater_is_better: Whether higher is better.
-        options: Of `EmbeddingGeometry`, such as `measures`.
+        inputs: Modality → inputs of `model.encode`, aligned: for example texts and images, or questions and answers. A
+            plain list is the modality "text".
+        name: Name of the data, used as a prefix of the numbers.
+        batch_size: Batch size for `model.encode`.
+        primary_metric: The number that selects the best checkpoint. Default: recall at 1 from the first modality (in
+            alphabetical order) to the second; for one modality its effective rank; otherwise the first number measured.
+        greater_is_better: Whether a higher primary metric is better.
+        options: Options of `EmbeddingGeometry`, such as `measures`.
 
     Raises:
-        InputError: The inputs are no aligned lists, or the primary metric is not measured.
+        InputError: The inputs are not aligned lists, or the primary metric is not measured.
 
     Example:
         >>> from clip_geometry.training import GeometryEvaluator

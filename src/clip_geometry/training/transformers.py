@@ -1,4 +1,4 @@
-"""The geometry of a model in transformers' Trainer and whatever it logs to."""
+"""A callback for transformers' Trainer that logs the geometry of a model."""
 
 from typing import Any
 
@@ -8,17 +8,18 @@ from clip_geometry.training.monitor import Embed, GeometryMonitor
 
 
 class GeometryCallback(TrainerCallback):
-    """Measures a probe every N steps, at each evaluation and at the end, and logs it through `trainer.log`.
+    """Callback that measures a probe every N steps, at each evaluation and at the end, and logs through `trainer.log`.
 
-    The numbers reach whatever `report_to` names, and `trainer.state.log_history`, as `geometry/…`; TensorBoard shows
-    them as `train/geometry/…`. The probe is embedded in eval mode and uses up no random numbers of the training.
+    The numbers are named `geometry/…` and go to every logger in `report_to` and to `trainer.state.log_history`;
+    TensorBoard shows them as `train/geometry/…`. The probe is embedded in eval mode and consumes no random numbers of
+    the training.
 
     Args:
-        trainer: The trainer, to whose callbacks this is added afterwards.
+        trainer: The trainer, to which this callback must then be added.
         embed: Function of the model that returns modality → (n, d) rows, aligned, or yields them batch by batch.
-        every: Steps between measurements, None for evaluations and the end only.
-        stop: Stop the training if the alarm goes on.
-        options: Of `GeometryMonitor`, such as `metric` and `alarm`.
+        every: Steps between measurements; None measures only at evaluations and at the end.
+        stop: Whether to stop the training when the alarm goes on.
+        options: Options of `GeometryMonitor`, such as `metric` and `alarm`.
 
     Example:
         >>> import tempfile, torch
@@ -50,12 +51,12 @@ class GeometryCallback(TrainerCallback):
         self.trainer, self.every, self.stop, self._last = trainer, every, stop, -1
 
     def _log(self, scalars: dict[str, float], step: int) -> None:
-        due = self.trainer.control.should_log  # which `log` resets, so that the loss of this step would not be logged
+        due = self.trainer.control.should_log  # `log` resets this, and the loss of this step would not be logged
         self.trainer.log(dict(scalars))
         self.trainer.control.should_log = due
 
     def _measure(self, state: Any, control: Any, model: Any) -> None:
-        if state.global_step != self._last:  # an evaluation may be due at a step that was measured
+        if state.global_step != self._last:  # an evaluation can follow at a step that was measured already
             self._last = state.global_step
             self.monitor.measure(state.global_step, model)
             control.should_training_stop |= self.stop and self.monitor.collapsed

@@ -9,7 +9,7 @@ from clip_geometry.transforms.pipeline import Affine
 from clip_geometry.transforms.principal import PCA, AllButTheTop, Conceptor, Whiten
 from clip_geometry.transforms.unpaired import IsoCLIP, ReAlign
 
-import_all(__name__)  # a new file registers its transforms by being there
+import_all(__name__)  # every module in this folder registers its transforms
 
 __all__ = [
     "PCA",

@@ -1,4 +1,4 @@
-"""The base class of transforms and their registry: estimators of scikit-learn, float64 inside."""
+"""Base classes of the transforms, which are scikit-learn estimators that compute in float64, and their registry."""
 
 import warnings
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ Rows: TypeAlias = np.ndarray | StreamedRows
 
 
 class RankWarning(UserWarning):
-    """The fitting set does not determine the map; the message says how the map was completed.
+    """Warning that the fitting set does not determine the map; the message says how the map was completed.
 
     Example:
         >>> import warnings
@@ -35,22 +35,22 @@ class RankWarning(UserWarning):
 
 
 class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base of all transforms: `fit(X)` learns attributes that end in _, `transform(X)` returns new float64 rows.
+    """Base class of all transforms: `fit(X)` learns attributes that end in _, `transform(X)` returns new float64 rows.
 
-    A subclass implements `_learn`, unless it learns nothing, and `_affine` if it is an affine map, otherwise `_map`.
-    Parameters are checked in `fit`, as in scikit-learn. Of `StreamedRows`, `fit` reads blocks, and `transform` returns
-    others that are computed when read.
+    A subclass implements `_learn` if it learns anything, and `_affine` if it is an affine map, otherwise `_map`. As in
+    scikit-learn, `fit` checks the parameters. With `StreamedRows`, `fit` reads blocks, and `transform` returns
+    `StreamedRows` that are computed when they are read.
 
     Attributes:
-        name: How the transform is called in pipelines and in catalog.yaml, which explains it.
-        fits: Whether it learns anything, so that the set it is fitted on matters.
-        sets: What the sets are called that it is fitted on, one or two.
+        name: Name of the transform in pipelines and in catalog.yaml, which describes it.
+        fits: Whether it learns anything, so that the fitting set matters.
+        sets: Names of the sets on which it is fitted, one or two.
         onto: Whether it maps the first of two sets onto the second.
-        paired: Whether these are aligned, row i with row i.
+        paired: Whether the two sets are aligned, row i with row i.
         joint: Whether it is fitted on two sets together and maps each by a map of its own.
-        n_features_in_: The dimension d of the fitting set.
-        feature_names_in_: Its column names, if it is a table whose columns have names.
-        fitted_on_: The number of rows of the fitting set.
+        n_features_in_: Dimension d of the fitting set.
+        feature_names_in_: Column names of the fitting set, if it is a table with named columns.
+        fitted_on_: Number of rows of the fitting set.
     """
 
     name: ClassVar[str]
@@ -63,11 +63,19 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     fitted_on_: int
 
     def fit(self, X: Rows, y: Rows | None = None) -> Self:
-        """Learn from the rows of X, (n, d), and from those of y, (m, e), if it is fitted on two sets."""
+        """Fit the transform.
+
+        Args:
+            X: (n, d) rows.
+            y: (m, e) rows of the second set, for transforms that are fitted on two sets.
+
+        Returns:
+            The fitted transform itself.
+        """
         self.check()
         if y is None and len(self.sets) == 2:
             does = "maps one set onto another" if self.onto else "is fitted on two sets"
-            raise InputError(  # in the words of scikit-learn, which its tools look for
+            raise InputError(  # scikit-learn's tools look for this wording
                 f"{self.name} {does}: fit it on both, fit(source, target); it requires y to be passed, but the target "
                 "y is None"
             )
@@ -83,18 +91,24 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     @overload
     def transform(self, X: StreamedRows) -> StreamedRows: ...
     def transform(self, X: Rows) -> Rows:
-        """Return new rows: a float64 array without gradient, or what `set_output` asks for. X is not changed.
+        """Transform rows.
+
+        Args:
+            X: (n, d) rows, which are not modified.
+
+        Returns:
+            New rows: a float64 array without gradient, or what `set_output` requests.
 
         Raises:
-            InputError: If the dimension differs from that of the fitting set.
+            InputError: The dimension differs from that of the fitting set.
         """
         named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
-        if named and hasattr(self, "n_features_in_"):  # normalize maps rows before it is fitted
+        if named and hasattr(self, "n_features_in_"):  # normalize can map rows before it is fitted
             validate_data(self, cast(Any, X), reset=False, skip_check_array=True)  # compares the names
         return self.apply(X)
 
     def apply(self, x: Rows) -> Any:
-        """Like `transform`, but return arrays (of `StreamedRows`, others) whatever scikit-learn is configured to."""
+        """Like `transform`, but return an array, or `StreamedRows` for such, regardless of scikit-learn's settings."""
         check_is_fitted(self, "fitted_on_")
         x = as_matrix(x)
         self._check_dimension(x)
@@ -109,20 +123,20 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _check_dimension(self, x: matrix.Matrix | Rows) -> None:
         if x.shape[1] != getattr(self, "n_features_in_", x.shape[1]):
-            raise InputError(  # in the words of scikit-learn, which its tools look for
+            raise InputError(  # scikit-learn's tools look for this wording
                 f"X has {x.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
                 "as input"
             )
 
     def _apply(self, x: torch.Tensor) -> torch.Tensor:
-        with np.errstate(over="ignore", invalid="ignore"):  # check_values reports what overflows
+        with np.errstate(over="ignore", invalid="ignore"):  # check_values reports overflows
             return torch.from_numpy(self._map(x.double().numpy()))
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; raise InputError for invalid values, and change nothing.
+        """Set parameters by name; for invalid values, raise InputError and change nothing.
 
-        A search of scikit-learn calls it before each fit and stops at its errors; for an error in `fit`, it records
-        the score nan and goes on.
+        A search of scikit-learn calls this method before each fit and stops at its errors. If `fit` raises an error,
+        the search records a score of nan and continues.
         """
         before = self.get_params()
         super().set_params(**params)
@@ -140,16 +154,16 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def check(self) -> None:
-        """Raise InputError for parameters that no data could make valid."""
+        """Raise InputError for parameters that are invalid for any data."""
 
     def _check_sets(self, *sets: Any) -> None:
-        """Raise InputError for sets that do not go together."""
+        """Raise InputError for sets that do not fit together."""
 
     def _learn(self, *sets: Any, **options: Any) -> None:
-        """Set the learned attributes from the rows of each set; by default there are none."""
+        """Set the learned attributes from the rows of each set; by default, learn nothing."""
 
     def _affine(self) -> tuple[Any, Any, Any]:
-        """Return (a, W, b) of the fitted map x ↦ (x − a) W + b; W is a matrix or a number, 0 is no shift."""
+        """Return (a, W, b) of the fitted map x ↦ (x − a) W + b; W is a matrix or a number, and a or b can be 0."""
         raise InputError(f"{self.name} is no affine map, so it cannot be written as (W, b)")
 
     def _map(self, x: np.ndarray) -> np.ndarray:
@@ -167,7 +181,7 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 class NewFeatures(ClassNamePrefixFeaturesOutMixin, Transform):
-    """Base of the affine maps to new features, which are called pca0, pca1, …."""
+    """Base class of the affine maps to new features, which are named pca0, pca1, and so on."""
 
     @property
     def _n_features_out(self) -> int:
@@ -175,12 +189,13 @@ class NewFeatures(ClassNamePrefixFeaturesOutMixin, Transform):
 
 
 class OntoTransform(Transform):
-    """Base of the maps of one set onto another: `fit(source, target)` on any rows of both; `transform` maps the source.
+    """Base class of the maps of one set onto another: fitted by `fit(source, target)`, `transform` maps source rows.
 
-    A subclass implements `_learn(source, target)`. Rows need not belong together, and there may be more of one set.
+    A subclass implements `_learn(source, target)`. The rows of the two sets need not correspond, and their numbers may
+    differ.
 
     Attributes:
-        one_space: Whether source and target have one dimension.
+        one_space: Whether source and target must have the same dimension.
     """
 
     sets = ("source", "target")
@@ -203,11 +218,11 @@ class OntoTransform(Transform):
 
 
 class PairedTransform(NewFeatures, OntoTransform):
-    """Base of the maps of one set onto another that are fitted on pairs, row i of each.
+    """Base class of the maps of one set onto another that are fitted on pairs, row i of each set.
 
     Attributes:
         W_: (d, e) the map x ↦ x W.
-        rank_: The rank of what it was fitted on.
+        rank_: Rank of the data on which it was fitted.
     """
 
     paired = True
@@ -218,20 +233,20 @@ class PairedTransform(NewFeatures, OntoTransform):
         return 0.0, self.W_, 0.0
 
     def _warn_of_rank(self, rows: str, d: int, completed: str) -> None:
-        """Warn where the fitting set does not determine the map of d dimensions."""
+        """Warn if the fitting set does not determine the map in d dimensions."""
         if self.rank_ < d:
             message = f"{self.name} was fitted on {rows} of rank {self.rank_} in dimension {d}, which leave part of the"
             warnings.warn(f"{message} map free; it is {completed}", RankWarning, stacklevel=4)
 
 
 def as_matrix(x: Any, *, name: str = "rows") -> Any:
-    """Return `x` as a finite float64 matrix of at least one row; `StreamedRows` are returned as they are."""
+    """Return `x` as a finite float64 matrix with at least one row; return `StreamedRows` unchanged."""
     rows = matrix.as_matrix(x, name=name, least=1)
     return rows if isinstance(rows, StreamedRows) else rows.detach().cpu().double().numpy()
 
 
 def in_torch(x: Rows) -> matrix.Matrix:
-    """Return the rows as the functions of geometry take them."""
+    """Return the rows in the form that the functions in `geometry` accept."""
     return x if isinstance(x, StreamedRows) else torch.from_numpy(x)
 
 

@@ -20,7 +20,7 @@ class Normalize(Transform):
     """Divide each row by its length: u_i = w_i/‖w_i‖. Learns nothing.
 
     Raises:
-        InputError: For zero rows.
+        InputError: A row is zero.
 
     Example:
         >>> import numpy as np
@@ -49,7 +49,7 @@ class Center(Transform):
     """Subtract the mean of the fitting set: w − μ.
 
     Attributes:
-        mean_: (d,) the mean.
+        mean_: (d,) mean μ of the fitting set.
 
     Example:
         >>> import numpy as np
@@ -73,10 +73,10 @@ class Center(Transform):
 class Scale(Transform):
     """Multiply each row by a positive number: factor · w. Learns nothing.
 
-    Measures of angles and of relative distances do not change; training, whose steps have a length, does.
+    Measures of angles and of relative distances do not change. Training changes, since its steps have a length.
 
     Args:
-        factor: The number.
+        factor: The positive number to multiply by.
 
     Example:
         >>> import numpy as np
@@ -100,17 +100,17 @@ class Scale(Transform):
 
 @register
 class ClusterCenter(Transform):
-    """Subtract the mean of the nearest of k clusters: w − c(w). Not affine.
+    """Subtract from each row the nearest of k cluster means: w − c(w). Not an affine map.
 
-    Clusters come from scikit-learn's KMeans with ten starts, run to convergence (tol=0), so that each center is the
-    mean of its cluster (Cai et al. 2021). The fitting set has to be in memory.
+    The clusters come from scikit-learn's KMeans with ten starts, run to convergence (tol=0), so that each center is the
+    mean of its cluster (Cai et al. 2021). The fitting set has to fit in memory.
 
     Args:
-        k: Number of clusters; fewer than k different rows is an InputError.
-        seed: Of the ten starts.
+        k: Number of clusters. Fewer than k distinct rows raise an InputError.
+        seed: Seed of the ten starts.
 
     Attributes:
-        cluster_centers_: (k, d).
+        cluster_centers_: (k, d) the cluster means.
 
     Example:
         >>> import numpy as np
@@ -146,10 +146,10 @@ class ClusterCenter(Transform):
                 )
             x = in_one_piece(blocks(x), n).numpy()
         distinct = 1 if n == 1 else min(n, self.k)
-        mean = x.mean(0)  # squared distances far from the origin would cancel
+        mean = x.mean(0)  # far from the origin, squared distances would cancel
         if distinct == self.k:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: an error below
+                warnings.simplefilter("ignore", ConvergenceWarning)  # too few distinct rows raise an error below
                 clusters: Any = KMeans(int(self.k), n_init=10, tol=0, max_iter=1000, random_state=int(self.seed))  # pyright: ignore
                 clusters.fit(x - mean)
             distinct = len(np.unique(clusters.labels_))

@@ -1,7 +1,7 @@
-"""Fitted pipelines as .safetensors: numbers and JSON, nothing that is executed.
+"""Fitted pipelines as .safetensors files, which hold numbers and JSON but no executable code.
 
-Programs without this package find the affine maps as tensors, MODALITY.W (d_in, d_out) and MODALITY.b (d_out,) in
-float64, where MODALITY is image, text or any (for rows of every modality):
+Programs that do not use this package can read the affine maps as float64 tensors, MODALITY.W (d_in, d_out) and
+MODALITY.b (d_out,), where MODALITY is image, text or any (for rows of every modality):
 
     from safetensors import safe_open
     with safe_open("map.safetensors", "np") as file:
@@ -11,7 +11,7 @@ float64, where MODALITY is image, text or any (for rows of every modality):
     y = x @ W + b
     if facts["renormalise"]: y = y / np.linalg.norm(y, axis=1, keepdims=True)
 
-A modality whose chain is not affine has the reason there instead, {"not_affine": "…"}, and no tensors.
+If the chain of a modality is not affine, its entry gives the reason, {"not_affine": "…"}, and there are no tensors.
 The JSON in the metadata also has format, version, steps, fitted_on, refusal, dimensions, chains (modality → indices
 of transforms), transforms (name, parameters, attributes) and checksum; K.ATTRIBUTE are the arrays of transform K.
 """
@@ -40,7 +40,7 @@ Built = TypeVar("Built")
 
 
 def write_map(fitted: Pipeline, path: Path) -> None:
-    """Write `fitted` as one file."""
+    """Write a fitted pipeline to one file."""
     unique = list(dict.fromkeys(each for chain in fitted.chains.values() for each in chain))
     tensors, described, affine = {}, [], {}
     for k, transform in enumerate(unique):
@@ -70,7 +70,7 @@ def write_map(fitted: Pipeline, path: Path) -> None:
 
 
 def write_facts(path: Path, key: str, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write JSON and float64 tensors as one .safetensors file with its checksum."""
+    """Write JSON and float64 tensors to one .safetensors file, with a checksum."""
     from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(array, dtype=np.float64) for name, array in tensors.items()}
@@ -88,7 +88,7 @@ class _Described(BaseModel):
 
 
 class _MapFacts(BaseModel):
-    """The JSON in the metadata; `affine` is for other programs and not read."""
+    """The JSON in the metadata, without `affine`, which is for other programs and is not read."""
 
     format: int
     version: str
@@ -101,7 +101,7 @@ class _MapFacts(BaseModel):
 
 
 def read_map(path: Path) -> Pipeline:
-    """Read a fitted pipeline; raise InputError for a file that is damaged or something else."""
+    """Read a fitted pipeline; raise InputError for a file that is damaged or is not a pipeline."""
     return read_facts(path, KEY, _MapFacts, _fitted, what="map", writer="fit")
 
 
@@ -114,13 +114,13 @@ def read_facts(
     what: str,
     writer: str,
 ) -> Built:
-    """Read what `write_facts` wrote; raise InputError for a file that is damaged or something else.
+    """Read a file that `write_facts` wrote; raise InputError for a file that is damaged or something else.
 
     Args:
         path: The file.
-        key: Of the JSON in the metadata.
-        schema: Of the JSON.
-        build: Makes the result of the JSON and the tensors; whatever it raises says that the two disagree.
+        key: Key of the JSON in the metadata.
+        schema: Schema of the JSON.
+        build: Makes the result from the JSON and the tensors; any error it raises means that the two disagree.
         what: What the file holds, for messages.
         writer: What writes such files, for messages.
     """
@@ -130,7 +130,7 @@ def read_facts(
         raise InputError(
             f"{shown(path)} is a .safetensors file but no {what} of clip-geometry: give one that {writer} wrote"
         )
-    tensors = {name: tensor.double().numpy() for name, tensor in stored.items()}  # float64, as all are written
+    tensors = {name: tensor.double().numpy() for name, tensor in stored.items()}  # all tensors are written in float64
     found = parse_json(metadata[key], f"the metadata of {shown(path)}", dict[str, Any])
     if found.pop("checksum", None) != checksum(found, tensors):
         raise InputError(f"{shown(path)} is damaged, its checksum does not hold: copy it again or fit it again")
@@ -142,7 +142,7 @@ def read_facts(
     facts = checked(found, f"the metadata of {shown(path)}", schema)
     try:
         return build(facts, tensors)
-    except (InputError, KeyError, IndexError, TypeError, ValueError) as error:  # its parts disagree, whoever wrote it
+    except (InputError, KeyError, IndexError, TypeError, ValueError) as error:  # its parts disagree
         raise InputError(f"{shown(path)} contradicts itself ({first_line(error)}): fit the {what} again") from None
 
 
@@ -161,7 +161,7 @@ def _fitted(facts: _MapFacts, tensors: Mapping[str, np.ndarray]) -> Pipeline:
         raise InputError("chains and dimensions are not of the same modalities")
     chains = {modality: tuple(built[k] for k in chain) for modality, chain in facts.chains.items()}
     for modality, (d_in, d_out) in facts.dimensions.items():
-        rows = np.linspace(1, 2, 2 * d_in).reshape(2, d_in)  # two rows that no centering makes zero
+        rows = np.linspace(1, 2, 2 * d_in).reshape(2, d_in)  # two rows, so that centering cannot make both zero
         for transform in chains[modality]:
             rows = transform.apply(rows)
         if np.shape(rows) != (2, d_out) or not np.isfinite(rows).all():
@@ -170,12 +170,12 @@ def _fitted(facts: _MapFacts, tensors: Mapping[str, np.ndarray]) -> Pipeline:
 
 
 def attributes_of(kind: type) -> list[str]:
-    """Return what a transform or a repair of that kind learns: its declared attributes that end in _."""
+    """Return the learned attributes of a transform or repair class: its declared attributes that end in _."""
     return sorted(name for name in get_type_hints(kind) if name.endswith("_"))
 
 
 def checksum(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of the whole content; safetensors itself detects only truncation."""
+    """Return the SHA-256 of the whole content, because safetensors itself detects truncation only."""
     digest = hashlib.sha256(_text(facts).encode())
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
@@ -185,5 +185,5 @@ def checksum(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str
 
 
 def _text(facts: Mapping[str, Any]) -> str:
-    """Return JSON; NumPy numbers, which parameters given in Python may be, become plain ones."""
+    """Return JSON; NumPy numbers, which can come from parameters set in Python, become plain numbers."""
     return json.dumps(facts, ensure_ascii=False, default=lambda value: value.item())

@@ -1,4 +1,4 @@
-"""Maps from one set to another, fitted on aligned rows: procrustes, least_squares, ridge."""
+"""Maps from one set to another that are fitted on aligned rows: procrustes, least_squares, ridge."""
 
 from typing import Any, Literal
 
@@ -12,17 +12,17 @@ from clip_geometry.transforms.base import PairedTransform, Rows, as_blocks, mean
 
 @register
 class LeastSquares(PairedTransform):
-    """The linear map W that minimizes ‖AW − B‖_F for source rows A, (n, d), and target rows B, (n, e); no intercept.
+    """The linear map W, without intercept, that minimizes ‖AW − B‖_F for source A, (n, d), and target B, (n, e).
 
-    If A has rank r < d, W is not unique: the one of minimum norm, A⁺B, is taken, with a RankWarning.
+    If A has rank r < d, W is not unique. Then the solution of minimum norm, A⁺B, is used, with a RankWarning.
 
     Args:
         rcond: Singular values of A up to rcond times the largest count as zero; None is max(n, d) · ε of float64.
 
     Attributes:
-        W_: (d, e).
-        rank_: r.
-        rcond_: As used.
+        W_: (d, e) the map W.
+        rank_: Rank r of A.
+        rcond_: The value of rcond that was used.
 
     Example:
         >>> import numpy as np
@@ -50,7 +50,7 @@ class LeastSquares(PairedTransform):
         d = source.shape[1]
         self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
-            # R and QᵀB of A = QR: the same problem in d rows, to all digits
+            # with A = QR, R and QᵀB give the same problem in d rows, without loss of precision
             triangle = np.zeros((0, d + target.shape[1]))
             for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
                 rows = np.concatenate([triangle, np.concatenate([a, b], axis=1)])
@@ -65,18 +65,18 @@ class LeastSquares(PairedTransform):
 class Procrustes(PairedTransform):
     """The orthogonal map Ω that minimizes ‖AΩ − B‖_F for source rows A and target rows B, (n, d) (Schönemann 1966).
 
-    With M = AᵀB = U S Vᵀ of rank r: Ω = U_r V_rᵀ + U_⊥ Q V_⊥ᵀ, and every orthogonal Q gives the same error. Ω is
-    unique only for r = d; otherwise Q is chosen by `completion`, with a RankWarning. Rows are neither centered nor
-    scaled, so directions that carry less than about 1e-8 of the length of both sets count as free.
+    With M = AᵀB = U S Vᵀ of rank r, Ω = U_r V_rᵀ + U_⊥ Q V_⊥ᵀ, and every orthogonal Q gives the same error. Ω is unique
+    only for r = d; otherwise `completion` determines Q, with a RankWarning. Rows are neither centered nor scaled, so
+    directions that carry less than about 1e-8 of the length of both sets count as free.
 
     Args:
-        completion: "identity" takes the Q that brings Ω closest to the identity, the polar factor of U_⊥ᵀ V_⊥, so
-            that directions without data change as little as possible (one of several if U_⊥ᵀ V_⊥ is singular).
-            "lapack" takes Q = I for LAPACK's arbitrary U_⊥ and V_⊥, as scipy.linalg.orthogonal_procrustes does.
+        completion: "identity" uses the Q that brings Ω closest to the identity: the polar factor of U_⊥ᵀ V_⊥.
+            Directions without data then change as little as possible. If U_⊥ᵀ V_⊥ is singular, it is one of several
+            such Q. "lapack" uses Q = I for LAPACK's arbitrary U_⊥ and V_⊥, as scipy.linalg.orthogonal_procrustes does.
 
     Attributes:
-        W_: (d, d), the map Ω.
-        rank_: r, the number of singular values of M above max(n, d) · ε · ‖A‖_F ‖B‖_F.
+        W_: (d, d) the map Ω.
+        rank_: Rank r: the number of singular values of M above max(n, d) · ε · ‖A‖_F ‖B‖_F.
 
     Example:
         >>> import numpy as np
@@ -116,18 +116,19 @@ class Procrustes(PairedTransform):
 class Ridge(PairedTransform):
     """Ridge regression with intercept: μ_t + (w − μ_s) W, W = argmin ‖XW − Y‖² + λ‖W‖² for centered pairs X and Y.
 
-    λ is `alpha` times the mean over the d dimensions of ‖X_k‖², so that it scales with the rows: W = (XᵀX + λI)⁻¹ XᵀY.
-    Where there are few pairs, `least_squares` fits their noise; alpha from 0.01 to 1 mostly does better on others. A
-    `rank` r gives reduced-rank ridge regression (Mukherjee & Zhu 2011): W on the r principal axes of what it fits.
+    λ is `alpha` times the mean over the d dimensions of ‖X_k‖², so it scales with the rows: W = (XᵀX + λI)⁻¹ XᵀY. With
+    few pairs, `least_squares` fits their noise; an alpha from 0.01 to 1 usually does better on other rows. A `rank` r
+    gives reduced-rank ridge regression (Mukherjee & Zhu 2011): W projected onto the r principal axes of the fitted
+    rows.
 
     Args:
-        alpha: λ, relative.
-        rank: r; None for full rank.
+        alpha: Relative strength of the penalty, above 0.
+        rank: Rank r of W; None for full rank.
 
     Attributes:
-        W_: (d, e).
-        source_mean_, target_mean_: (d,), (e,).
-        rank_: Of W.
+        W_: (d, e) the matrix W.
+        source_mean_, target_mean_: (d,) the mean μ_s and (e,) the mean μ_t.
+        rank_: Rank of W.
 
     Example:
         >>> import numpy as np
@@ -168,7 +169,7 @@ class Ridge(PairedTransform):
         values = np.maximum(values, 0)
         shrunk = values + float(self.alpha) * (values.mean() or 1.0)
         self.W_ = axes @ ((axes.T @ product) / shrunk[:, None])
-        if self.rank is not None:  # the axes of the fitted rows, in the norm that the ridge adds to
+        if self.rank is not None:  # the principal axes of the fitted rows, in the norm that includes the ridge
             _, _, principal = np.linalg.svd(np.sqrt(shrunk)[:, None] * (axes.T @ self.W_), full_matrices=False)
             self.W_ = self.W_ @ principal[: self.rank].T @ principal[: self.rank]
         self.rank_ = min(n - 1, d, e) if self.rank is None else int(self.rank)
@@ -178,6 +179,6 @@ class Ridge(PairedTransform):
 
 
 def nearest_orthogonal(matrix: np.ndarray) -> np.ndarray:
-    """Return the polar factor: the orthogonal Q with the largest tr(Qᵀ matrix)."""
+    """Return the polar factor of a square matrix: the orthogonal Q with the largest tr(Qᵀ matrix)."""
     u, _, vt = np.linalg.svd(matrix)
     return u @ vt

@@ -1,4 +1,4 @@
-"""Pipelines: steps fitted on sets of embeddings and applied to the same or other sets."""
+"""Pipelines: steps that are fitted on sets of embeddings and applied to the same or other sets."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ PairIndices: TypeAlias = Indices | Callable[[str, str], Indices] | None
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """The affine map x ↦ x W + b of a chain of transforms, for programs that do not know this package.
+    """The affine map x ↦ x W + b of a chain of transforms, for programs that do not use this package.
 
-    Calling it on rows applies all of it, the unit lengths included. The result equals the chain's transform up to
-    rounding relative to ‖x W‖: for whitened rows far from the origin (‖μ‖ above 1000 times the spread) that is more
-    than the transform's own rounding, which centers first.
+    Calling it applies the whole map, including the scaling to unit length. The result equals the chain's `transform` up
+    to rounding relative to ‖x W‖. For whitened rows far from the origin (‖μ‖ above 1000 times the spread), this
+    rounding exceeds that of the transform, which centers first.
 
     Args:
-        W: (d_in, d_out) float64.
-        b: (d_out,) float64.
-        renormalise: Whether rows are made unit length afterwards.
-        unit_rows_in: Whether rows have to be unit length before W, which a leading normalize asks for; those of most
-            CLIP indices are already.
+        W: (d_in, d_out) float64 matrix.
+        b: (d_out,) float64 vector.
+        renormalise: Whether rows are scaled to unit length after the map.
+        unit_rows_in: Whether rows must be scaled to unit length before W, because the chain starts with normalize; the
+            rows of most CLIP indices already are.
 
     Example:
         >>> import numpy as np
@@ -53,10 +53,10 @@ class Affine:
 
     @classmethod
     def of(cls, chain: Iterable[Transform], d: int) -> "Affine":
-        """Combine fitted transforms of rows of dimension d.
+        """Combine fitted transforms of rows of dimension d into one affine map.
 
         Raises:
-            InputError: If normalize stands between other steps (it may come first and last), or a step is not affine.
+            InputError: A normalize stands between other steps (it may come first and last), or a step is not affine.
         """
         weights, shift = np.eye(d), np.zeros(d)
         unit_rows_in = unit = mapped = False
@@ -76,7 +76,7 @@ class Affine:
 
     @cached_property
     def identity(self) -> bool:
-        """Whether W is the identity, whose product is left out."""
+        """Whether W is the identity, so that the product can be skipped."""
         return self.W.shape[0] == self.W.shape[1] and np.array_equal(self.W, np.eye(len(self.W)))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -88,20 +88,20 @@ class Affine:
 
 
 class Pipeline:
-    """Steps that are fitted in order, each on the output of those before it.
+    """Steps that are fitted in order, each on the output of the steps before it.
 
-    `fit` returns a fitted pipeline with one chain of transforms per modality, which `transform` applies to the same or
-    other sets; the pipeline itself stays as it is.
+    `fit` returns a fitted pipeline with one chain of transforms per modality; its `transform` applies them to the same
+    or other sets. The pipeline on which `fit` is called does not change.
 
     Args:
-        steps: Such as "normalize,whiten(128)[pooled]", or a list of steps.
+        steps: A string such as "normalize,whiten(128)[pooled]", or a list of steps.
 
     Attributes:
-        steps: As written.
+        steps: The steps as written.
         chains: Modality → its fitted transforms in order, or {"any": …} for all modalities; empty before `fit`.
         dimensions: Modality → (d_in, d_out).
-        fitted_on: In words, such as `coco/train:pooled`; None if nothing is learned.
-        refusal: Why measures across the sets are not allowed, if so.
+        fitted_on: Description of the fitting sets, such as `coco/train:pooled`; None if nothing is learned.
+        refusal: Why measures across the sets are not allowed; None if they are.
 
     Example:
         >>> import numpy as np
@@ -129,21 +129,25 @@ class Pipeline:
         self.refusal = refusal
 
     def fit(self, sets: RowSets, pairs: PairIndices = None, *, origin: str = "these rows") -> "Pipeline":
-        """Return the pipeline with all steps fitted.
+        """Fit all steps and return the fitted pipeline.
 
         Args:
             sets: Modality → (n, d) rows, or {"any": rows} for one map of every modality.
-            pairs: Which rows belong together, for steps such as procrustes[text-to-image]. Index arrays (i, j) of two
-                sets, row i[k] of the first belonging to row j[k] of the second in the order of their names (image,
-                text); or a function that returns them for two names in that order. None pairs by position.
-            origin: What the rows are, for `fitted_on`.
+            pairs: Which rows belong together, for steps such as procrustes[text-to-image]. Either index arrays (i, j)
+                for two sets, where row i[k] of the first belongs to row j[k] of the second, in the order of their names
+                (image, text); or a function that returns such arrays for two names in that order. None pairs by
+                position.
+            origin: Description of the rows, for `fitted_on`.
+
+        Returns:
+            A fitted copy of the pipeline.
         """
         return self.fit_transform(sets, pairs, origin=origin)[0]
 
     def fit_transform(
         self, sets: RowSets, pairs: PairIndices = None, *, origin: str = "these rows"
     ) -> "tuple[Pipeline, dict[str, Any]]":
-        """Fit all steps; return the fitted pipeline and the sets after it (float64; as given if there are no steps)."""
+        """Fit all steps, and return the fitted pipeline and the transformed sets (float64; as given without steps)."""
         rows: dict[str, Any] = _as_sets(sets)
         chains: dict[str, tuple[Transform, ...]] = dict.fromkeys(rows, ())
         fitted_on, refusal = [], None
@@ -155,7 +159,7 @@ class Pipeline:
                 alone = next(iter(rows)) if len(rows) == 1 else "each"
                 scope = step.scope or ("all" if step.kind.joint else alone)
                 fitted_on.append(origin if scope == ANY else f"{origin}:{scope}")
-                # axes and means of two fits do not belong to one space: distances across the sets would mean nothing
+                # axes and means of separate fits share no space, so distances across the sets would be meaningless
                 if step.scope is None and not step.kind.joint and len(rows) > 1:
                     refusal = refusal or (
                         f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
@@ -168,11 +172,14 @@ class Pipeline:
     def transform(self, sets: RowSets) -> dict[str, Any]:
         """Apply the fitted pipeline to sets by modality.
 
+        Args:
+            sets: Modality → (n, d) rows.
+
         Returns:
-            The sets in float64, or as given if the pipeline has no steps.
+            Modality → transformed rows in float64, or as given if the pipeline has no steps.
 
         Raises:
-            InputError: For a modality that it was not fitted for, and for rows of another dimension.
+            InputError: The pipeline was not fitted for a modality, or the rows have another dimension.
         """
         transformed = {}
         for modality, x in _as_sets(sets).items():
@@ -191,12 +198,12 @@ class Pipeline:
         return Affine.of(self.chains[key], self.dimensions[key][0])
 
     def only(self, modality: str) -> "Pipeline":
-        """Return the map of one modality as a map of any rows."""
+        """Return the map of one modality as a pipeline for rows of any modality."""
         chains, dimensions = {ANY: self.chains[modality]}, {ANY: self.dimensions[modality]}
         return Pipeline(self.steps, chains, dimensions, self.fitted_on, self.refusal)
 
     def _key(self, modality: str) -> str:
-        """The name of the modality's chain: its own, or "any"."""
+        """Return the key of the modality's chain: its own name, or "any"."""
         self._require_fitted()
         if modality in self.chains:
             return modality
@@ -210,7 +217,7 @@ class Pipeline:
             raise InputError("the pipeline is not fitted yet; call fit first, which returns the fitted pipeline")
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted pipeline as .safetensors (see `map_file`), whole or not at all."""
+        """Write the fitted pipeline as .safetensors (see `map_file`), completely or not at all."""
         from clip_geometry.transforms.map_file import write_map
 
         self._require_fitted()
@@ -218,14 +225,14 @@ class Pipeline:
 
     @staticmethod
     def load(path: str | Path) -> "Pipeline":
-        """Read what `save` wrote; raise InputError for damaged and for foreign files."""
+        """Read a file that `save` wrote; raise InputError for damaged files and for other files."""
         from clip_geometry.transforms.map_file import read_map
 
         return read_map(Path(path))
 
 
 def _as_sets(sets: RowSets) -> dict[str, Rows]:
-    """The sets with lists as arrays; raises InputError for what is no matrix and for rows without a name."""
+    """Convert lists to arrays; raise InputError for input that is not a matrix and for rows without a name."""
     if not isinstance(sets, Mapping):
         raise InputError(
             f"a pipeline takes sets by name, not a {type(sets).__name__}: "
@@ -238,7 +245,7 @@ def _as_sets(sets: RowSets) -> dict[str, Rows]:
 
 
 def _fit(step: Step, rows: RowSets, pairs: PairIndices) -> dict[str, Transform]:
-    """Fit one step and return the transform of each modality that it changes."""
+    """Fit one step, and return the transform of each modality that it changes."""
     if step.kind.onto:
         source, target = step.sides()
         sources = [name for name in rows if name != target] if source == "all" else [source]
@@ -259,7 +266,7 @@ def _fit(step: Step, rows: RowSets, pairs: PairIndices) -> dict[str, Transform]:
 
 
 def _pooled(rows: RowSets) -> Rows:
-    """The rows of all sets in the order of their names, so that sums do not depend on the order of the sets."""
+    """Return the rows of all sets in the order of their names, so that sums do not depend on the order of the sets."""
     ordered = [as_matrix(rows[name]) for name in sorted(rows)]
     if not any(isinstance(x, StreamedRows) for x in ordered):
         return np.concatenate(ordered)
@@ -267,7 +274,7 @@ def _pooled(rows: RowSets) -> Rows:
 
 
 def _onto(step: Step, source: str, target: str, rows: RowSets, pairs: PairIndices) -> list[Rows]:
-    """The rows of the source and of the target that a step is fitted on; for one on pairs, the pairs."""
+    """Return the rows of source and target on which a step is fitted; for steps fitted on pairs, the pairs."""
     sets = [_fitting_rows(step, name, rows) for name in (source, target)]
     if not step.kind.paired:
         return sets

@@ -1,6 +1,6 @@
 """Transforms by principal axes: pca, whiten, all_but_the_top, conceptor.
 
-The axes come from the rows themselves: forming the covariance would square the condition number.
+The axes are computed from the rows themselves, because forming the covariance would square the condition number.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +14,7 @@ from clip_geometry.transforms.base import NewFeatures, Rows, Transform, as_block
 
 
 class PrincipalAxes(NamedTuple):
-    """mean (d,), zero if not centered; axes (r, d), orthonormal rows; singular_values (r,), descending; rank ≤ r."""
+    """Mean (d,), zero if not centered; orthonormal axes (r, d); singular_values (r,), descending; and rank ≤ r."""
 
     mean: np.ndarray
     axes: np.ndarray
@@ -25,10 +25,10 @@ class PrincipalAxes(NamedTuple):
 def principal_axes(x: Rows, *, center: bool) -> PrincipalAxes:
     """Compute the right singular vectors of the (centered) rows of x, (n, d) float64, by blockwise QR and SVD of R.
 
-    The SVD leaves the sign of an axis open; here the row with the largest absolute score has a positive one
-    (scikit-learn's svd_flip), so that axes are a function of the data and rotate with it. If singular values repeat,
-    the axes are not unique. The rank counts singular values above max(n, d) · ε · √(s₁² + n‖μ‖²), the rounding that
-    remains of an exact zero, such as the direction that centering removes from n ≤ d rows.
+    The SVD does not determine the sign of an axis. Here, the row with the largest absolute score has a positive score
+    (scikit-learn's svd_flip), so the axes are a function of the data and rotate with it. If singular values repeat, the
+    axes are not unique. The rank is the number of singular values above max(n, d) · ε · √(s₁² + n‖μ‖²), the rounding
+    error of an exact zero, such as the direction that centering removes from n ≤ d rows.
     """
     n, d = x.shape
     mean = mean_of(x) if center else np.zeros(d)
@@ -44,9 +44,9 @@ def principal_axes(x: Rows, *, center: bool) -> PrincipalAxes:
 
 
 class _Components(Transform):
-    """The first k principal axes, learned."""
+    """Base class of the transforms that learn the first k principal axes."""
 
-    default: ClassVar = "all directions"  # what k = None stands for
+    default: ClassVar = "all directions"  # the meaning of k = None
     mean_: np.ndarray
     components_: np.ndarray
     rank_: int
@@ -59,7 +59,7 @@ class _Components(Transform):
             whole_number(self.k, f"k of {self.name}", of=f", or None for {self.default}")
 
     def _learn_axes(self, x: Rows, k: int | None, *, center: bool = True) -> np.ndarray:
-        """Set the attributes and return the variances of the k components, (k,)."""
+        """Set the learned attributes, and return the variances of the k components, (k,)."""
         self.mean_, axes, singular_values, self.rank_ = principal_axes(x, center=center)
         k = max(self.rank_, 1) if k is None else int(k)
         if k > self.rank_:
@@ -74,21 +74,21 @@ class _Components(Transform):
 
 @register
 class PCA(NewFeatures, _Components):
-    """Keep the first k principal components: (w − μ) V_k, or w V_k with center=False (the truncated SVD).
+    """Keep the first k principal components: (w − μ) V_k, or w V_k with center=False (truncated SVD).
 
-    Centering on one modality moves both: PCA-90 fitted on class prompts keeps CIFAR-10's zero-shot accuracy at 0.872
-    without centering, 0.644 with it. Unlike scikit-learn's PCA, it lets the caller choose.
+    Centering on one modality shifts both: PCA-90 fitted on class prompts keeps CIFAR-10's zero-shot accuracy at 0.872
+    without centering, but at 0.644 with it. Unlike scikit-learn's PCA, this one lets the caller choose.
 
     Args:
-        k: Number of components, at most the rank of the fitting set; more is an InputError. None, the default, keeps
-            all of them, as scikit-learn's PCA does: up to min(n − 1, d) of n rows in d dimensions.
+        k: Number of components, at most the rank of the fitting set; a larger k raises an InputError. None, the
+            default, keeps all components, as scikit-learn's PCA does: up to min(n − 1, d) for n rows in d dimensions.
         center: Whether to subtract the mean.
 
     Attributes:
-        mean_: (d,), zero if not centered.
+        mean_: (d,) the mean; zero if not centered.
         components_: (k, d), orthonormal rows.
-        explained_variance_: (k,) s²/(n − 1), about the origin if not centered.
-        rank_: The rank of the fitting set.
+        explained_variance_: (k,) s²/(n − 1); about the origin if not centered.
+        rank_: Rank of the fitting set.
 
     Example:
         >>> import numpy as np
@@ -121,21 +121,22 @@ class PCA(NewFeatures, _Components):
 
 @register
 class Whiten(NewFeatures, _Components):
-    """Keep the first k principal components and give each variance 1: (w − μ) U_k diag(s_k)^(−1/2).
+    """Keep the first k principal components and scale each to variance 1: (w − μ) U_k diag(s_k)^(−1/2).
 
     U and s are the eigenvectors and eigenvalues of the covariance (ddof 1), computed from the centered rows. This is
-    PCA whitening (Su et al. 2021), not ZCA, which would rotate back by U_kᵀ.
+    PCA whitening (Su et al. 2021). ZCA whitening would rotate back by U_kᵀ.
 
     Args:
-        k: Number of components, at most the rank of the fitting set; more is an InputError. None, the default, whitens
-            all of them, up to min(n − 1, d) of n rows in d dimensions. The last ones are then mostly noise, raised to
-            the variance of the first; with n ≤ d all rows of the fitting set become equally far apart.
+        k: Number of components, at most the rank of the fitting set; a larger k raises an InputError. None, the
+            default, whitens all components, up to min(n − 1, d) for n rows in d dimensions. The last components are
+            then mostly noise, raised to the variance of the first; with n ≤ d, all rows of the fitting set become
+            equally far apart.
 
     Attributes:
-        mean_: (d,).
+        mean_: (d,) the mean.
         components_: (k, d), orthonormal rows.
-        explained_variance_: (k,) = s_k.
-        rank_: The rank of the fitting set.
+        explained_variance_: (k,) the eigenvalues s_k.
+        rank_: Rank of the fitting set.
 
     Example:
         >>> import numpy as np
@@ -161,17 +162,17 @@ class Whiten(NewFeatures, _Components):
 class AllButTheTop(_Components):
     """Remove the mean and the first k principal components: c − c V_k V_kᵀ with c = w − μ.
 
-    Mu & Viswanath 2018 project the raw row, this projects the centered one, so that the mean of the fitting set
-    becomes zero; the two differ by one constant vector.
+    Mu & Viswanath 2018 project the raw row. This transform projects the centered row, so the mean of the fitting set
+    becomes zero; the two versions differ by one constant vector.
 
     Args:
-        k: Number of components to remove, below the rank of the fitting set; more is an InputError. None, the default,
-            is the authors' rule of thumb of d/100 components, rounded, and at least one.
+        k: Number of components to remove, below the rank of the fitting set; a larger k raises an InputError. None, the
+            default, is the authors' rule of thumb: d/100 components, rounded, and at least one.
 
     Attributes:
-        mean_: (d,).
+        mean_: (d,) the mean.
         components_: (k, d), orthonormal rows.
-        rank_: The rank of the fitting set.
+        rank_: Rank of the fitting set.
 
     Example:
         >>> import numpy as np
@@ -206,18 +207,18 @@ class AllButTheTop(_Components):
 class Conceptor(Transform):
     """Conceptor negation, w (I − C) with C = R (R + α⁻² I)⁻¹ and R = XᵀX/n: damp the directions that rows use most.
 
-    C has the eigenvectors of the uncentered R and eigenvalues s/(s + α⁻²) from 0 to 1 for variances s, so that I − C
-    shrinks a direction of large s to almost nothing and leaves one of small s alone (Jaeger 2014, arXiv:1403.3369; Liu,
-    Ungar & Sedoc 2019, arXiv:1811.11001, who take α = 2 for word vectors with lengths of several units). Where
-    `all_but_the_top` removes k directions, this damps all of them. Variances of unit rows sum to 1: α = 2 halves a
-    direction that has 1/4 of it, and of CLIP rows damps little but the mean. As R is not centered, one row has a
-    conceptor, of its direction; other directions stay as they are.
+    C has the eigenvectors of the uncentered R and, for variances s, eigenvalues s/(s + α⁻²) between 0 and 1. Therefore
+    I − C shrinks a direction of large s to almost nothing and leaves a direction of small s alone (Jaeger 2014,
+    arXiv:1403.3369; Liu, Ungar & Sedoc 2019, arXiv:1811.11001, who use α = 2 for word vectors with lengths of several
+    units). Where `all_but_the_top` removes k directions, this transform damps all of them. The variances of unit rows
+    sum to 1: α = 2 halves a direction that has 1/4 of the variance, and for CLIP rows it damps little except the mean.
+    As R is not centered, even a single row has a conceptor, along its direction; other directions do not change.
 
     Args:
-        alpha: The aperture α; more damps more. Rows scaled by c with α/c give the same map.
+        alpha: The aperture α, above 0; a larger α damps more. Rows scaled by c, with α/c, give the same map.
 
     Attributes:
-        conceptor_: (d, d), C; symmetric with eigenvalues from 0 to 1.
+        conceptor_: (d, d) the symmetric matrix C, with eigenvalues between 0 and 1.
 
     Example:
         >>> import numpy as np

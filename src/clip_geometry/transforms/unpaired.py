@@ -17,30 +17,32 @@ from clip_geometry.transforms.elementary import Normalize
 class IsoCLIP(NewFeatures):
     """Keep the middle singular directions of two projection heads (Magistri et al. 2026, arXiv:2603.19862).
 
-    With heads A, (width, d), of images, which make features f into embeddings w = f A, and B of texts: A Bᵀ = U S Vᵀ,
-    and features are projected onto the columns of U (of V for texts) but for the first `top` and the last `bottom`,
-    f U Uᵀ A. As U lies in the range of A, this is a linear map of the embeddings, w ↦ w A⁺ U Uᵀ A, exact for stored
-    rows but for their length. It is meant for search within a modality; the authors do not use it across.
+    Let A, (width, d), be the image head, which maps features f to embeddings w = f A, and B the text head, with A Bᵀ =
+    U S Vᵀ. Features are projected onto the columns of U (of V for texts), except the first `top` and the last `bottom`
+    columns: f U Uᵀ A. As U lies in the range of A, this is a linear map of the embeddings, w ↦ w A⁺ U Uᵀ A, which is
+    exact for stored rows except for their length. It is meant for search within a modality; the authors do not use it
+    across modalities.
 
-    Fit it on the heads, and apply it to embeddings: `load_encoder(…).heads()` of an open_clip model returns them by
-    modality, `Pipeline("isoclip(150, 50)").fit(heads, origin="heads of MODEL")`. A and B enter by AᵀA and BᵀB alone, so
-    that it can be fitted on embeddings, too, whose second moments are n AᵀA if features are white. They are not, and
-    this is no method of the paper. Directions that only one side has are not counted. Reads streamed rows.
+    Fit it on the heads, and apply it to embeddings: `load_encoder(…).heads()` of an open_clip model returns the heads
+    by modality, and `Pipeline("isoclip(150, 50)").fit(heads, origin="heads of MODEL")` fits them. Since A and B enter
+    only as AᵀA and BᵀB, the transform can also be fitted on embeddings, whose second moments are n AᵀA if features are
+    white. They are not, and this is not the method of the paper. Directions that only one modality has are not counted.
+    Reads streamed rows.
 
-    `fit_sets(sets)` returns the fitted transform of each of two sets. `fit(x, y)` takes the rows of both, after which
-    `transform` maps those of the first.
+    `fit_sets(sets)` returns the fitted transform of each of two sets. `fit(x, y)` is given the rows of both, and
+    `transform` then maps rows of the first.
 
     Args:
-        top: Number of largest singular directions to leave out; the authors' code has 150 by default.
-        bottom: Number of smallest ones; the authors' code has 50.
+        top: Number of largest singular directions to remove; the default in the authors' code is 150.
+        bottom: Number of smallest singular directions to remove; the default in the authors' code is 50.
 
     Attributes:
         maps_: (2, d, d) the map of each modality, of rank r − top − bottom.
-        singular_values_: (r,) S, above max(width) · ε · S_1.
-        set_: The number of the set that `transform` maps, 0 or 1.
+        singular_values_: (r,) the values in S above max(width) · ε · S_1.
+        set_: Index of the set that `transform` maps, 0 or 1.
 
     Raises:
-        InputError: There are not exactly two modalities, or top + bottom leave no direction.
+        InputError: There are not exactly two modalities, or `top` and `bottom` leave no direction.
 
     Example:
         >>> import numpy as np
@@ -66,10 +68,10 @@ class IsoCLIP(NewFeatures):
             whole_number(getattr(self, key), f"{key} of {self.name}", least=0)
 
     def fit_sets(self, sets: Sequence[Rows]) -> list[Self]:
-        """Learn from the rows of two sets, (n, d) each, and return the transform of each, in their order.
+        """Fit on the rows of two sets, (n, d) each, and return the transform of each set, in their order.
 
         Raises:
-            InputError: For fewer or more than two sets, and for sets of two dimensions.
+            InputError: There are not exactly two sets, or their dimensions differ.
         """
         if len(sets) != 2:
             raise InputError(f"{self.name} is fitted on two modalities, but got {len(sets)}")
@@ -82,7 +84,7 @@ class IsoCLIP(NewFeatures):
         if len({x.shape[1] for x in sets}) > 1:
             dimensions = " and ".join(str(x.shape[1]) for x in sets)
             raise InputError(f"{self.name} needs one space, but the sets have dimensions {dimensions}")
-        a, b = (triangle(in_torch(x)).numpy() for x in sets)  # of A = QR: A⁺ U Uᵀ A has no Q
+        a, b = (triangle(in_torch(x)).numpy() for x in sets)  # R of A = QR suffices, since Q cancels in A⁺ U Uᵀ A
         u, values, vt = np.linalg.svd(a @ b.T, full_matrices=False)
         rank = int((values > max(map(len, sets)) * np.finfo(np.float64).eps * values[0]).sum())
         kept = slice(int(self.top), rank - int(self.bottom))
@@ -102,24 +104,25 @@ class IsoCLIP(NewFeatures):
 
 @register
 class ReAlign(OntoTransform):
-    """Move source rows onto the mean and the total variance of target rows (Yu et al. 2026, arXiv:2602.07026).
+    """Map source rows to the mean and the total variance of target rows (Yu et al. 2026, arXiv:2602.07026).
 
-    Anchor and trace: w̃ = μ_x + s(w − μ_y) with s = √(tr Σ_x / tr Σ_y), where μ and Σ are the mean and the covariance of
-    the target (x) and of the source (y), each divided by its number of rows. Centroid: on the sphere the mean has moved
-    again, so unit rows e′ = w̃/‖w̃‖ of mean μ′ become e′ − μ′ + μ_x, of unit length. Rows have to be unit length before:
-    write normalize first. Equal sets of unit rows give the identity. Reads streamed rows.
+    Anchor and trace: w̃ = μ_x + s(w − μ_y) with s = √(tr Σ_x / tr Σ_y), where μ and Σ are the mean and the covariance
+    of the target (x) and the source (y), each divided by its number of rows. Centroid: scaling rows to the sphere
+    shifts the mean again, so unit rows e′ = w̃/‖w̃‖ with mean μ′ become e′ − μ′ + μ_x, scaled to unit length. The input
+    rows must have unit length: put a normalize step first. Equal sets of unit rows give the identity. Reads streamed
+    rows.
 
     Args:
-        centroid: Whether the rows are put on the sphere and centered there; without, the map is affine, as in the
-            authors' code, and means and total variances of the fitting sets agree exactly.
+        centroid: Whether the rows are scaled to the sphere and centered there. Without it, the map is affine, as in the
+            authors' code, and the means and total variances of the fitting sets match exactly.
 
     Attributes:
-        mean_, target_mean_: (d,) μ_y and μ_x.
-        scale_: s.
-        centroid_: (d,) μ′; μ_x without `centroid`.
+        mean_, target_mean_: (d,) the means μ_y and μ_x.
+        scale_: The factor s.
+        centroid_: (d,) the mean μ′; μ_x without `centroid`.
 
     Raises:
-        InputError: The source or the target has one row or only equal ones, so there is no s.
+        InputError: The source or the target has only one row or only equal rows, so s is undefined.
 
     Example:
         >>> import numpy as np
@@ -156,7 +159,7 @@ class ReAlign(OntoTransform):
         for block in as_blocks(x):
             total += float(np.square(block - mean).sum())
             largest = max(largest, float(np.abs(block).max()))
-        if total <= len(x) * x.shape[1] * (4 * np.finfo(np.float64).eps * largest) ** 2:  # the rounding of the mean
+        if total <= len(x) * x.shape[1] * (4 * np.finfo(np.float64).eps * largest) ** 2:  # rounding error of the mean
             raise InputError(
                 f"{self.name} compares the spread of both sets, but the {side} has none: its {len(x)} rows are equal"
             )

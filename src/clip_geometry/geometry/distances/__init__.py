@@ -1,1 +1,1 @@
-"""How far rows lie apart: exactly, in blocks, also where float32 products cancel."""
+"""Exact distances between rows, computed in blocks, also where float32 products cancel."""

@@ -1,10 +1,12 @@
-"""Mean distances of every row to its own class and to the nearest other one, on a GPU: what class_distances gives, from
-one Triton kernel that keeps every distance in registers. Importing this file imports Triton.
+"""Mean distances of each row to its own class and to the nearest other class, computed on a GPU by one Triton kernel.
 
-Rows are sorted by class. Distances within a class are taken about a point of that class, distances between classes
-about one of all. Each pair of rows is taken twice, once from either side, which is twice the products of
-class_distances: a row's sums then never leave its program, nothing is added atomically, and the same input gives the
-same bits.
+The results are those of `by_class.mean_distances`, but the kernel keeps every distance in registers. Importing this
+file imports Triton.
+
+Rows are sorted by class. Distances within a class are computed about a point of that class, distances between classes
+about one point for all classes. Each pair of rows is computed twice, once for each of its rows, which takes twice as
+many products as `by_class.mean_distances`. In return, the sums for a row never leave its program and need no atomic
+additions, so the same input gives the same bits.
 """
 
 import math
@@ -17,16 +19,16 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-SHARE = 0.1  # of ‖x‖² + ‖y‖² below which a squared distance is taken from differences, as distances.CANCELLED
-TYPICAL = 8  # binary exponent of a typical entry, scaled: far from both ends of float16
-LARGEST = 2.0**15  # entries beyond leave float16; distances to such rows are taken from differences
-LEAST = 2.0**-6  # of d: squares of distances to which float16 leaves few digits; differences are taken as well
-SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
-PART = 2**16  # rows prepared at a time
+SHARE = 0.1  # share of ‖x‖² + ‖y‖² below which squared distances use differences, as pairwise.CANCELLED
+TYPICAL = 8  # binary exponent of a typical scaled entry: far from both ends of the float16 range
+LARGEST = 2.0**15  # larger entries exceed float16; distances to such rows are computed from differences
+LEAST = 2.0**-6  # times d: smaller squared distances keep few digits in float16 and also use differences
+SAMPLE = 9  # rows per class whose median serves as its center: near most rows, however far away some are
+PART = 2**16  # rows prepared per block
 
 
 class Tiles(NamedTuple):
-    """Rows, columns and dimensions of a block of products; warps of a program and stages of its loads."""
+    """Tile sizes of the kernel: rows, columns and dimensions of a block of products, warps and load stages."""
 
     rows: int
     columns: int
@@ -42,14 +44,14 @@ def fused_mean_distances(
     *,
     tiles: Tiles | None = None,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Sum of the distances of each row to those of its own class, and mean distance to the nearest other class.
+    """Return the summed distance of each row to its own class, and the mean distance to the nearest other class.
 
-    rows: float32, with entries up to 1; codes: ascending from 0, class c in the rows bounds[c] … bounds[c + 1] − 1.
-    Rows are multiplied as sums of two float16 numbers, twice 11 bits, which has the error of float32 products. Where
-    products cancel, differences of the rows themselves are taken, element by element: right, and slow where it is so
-    for a large share of the blocks (copies, rows more than 128 times as far out as the median one). A distance is
-    float32, sums are float64.
-    Memory: three copies of the rows, and the same for 65 536 of them in float64.
+    `rows` are float32 with entries up to 1. `codes` ascend from 0, and class c has the rows bounds[c] … bounds[c + 1] −
+    1. Each row is multiplied as the sum of two float16 numbers, twice 11 bits, which has the error of float32 products.
+    Where products cancel, the kernel uses differences of the rows, element by element. This is exact, but slow if it
+    applies to a large share of the blocks (copies, or rows more than 128 times as far out as the median row). Each
+    distance is float32; sums are float64. The memory needed is three copies of the rows, plus the same for 65,536 rows
+    in float64.
     """
     tiles = tiles or _tiles()
     block = math.lcm(tiles.rows, tiles.columns)
@@ -68,10 +70,10 @@ def fused_mean_distances(
 
 
 class Operands(NamedTuple):
-    """What is multiplied, padded with zeros, and in which unit: a distance 1 between rows is `scale` there."""
+    """The padded operands of the products, and their unit: a distance of 1 between rows is `scale` in that unit."""
 
     high: Float[Tensor, "m e"]
-    low: Float[Tensor, "m e"]  # what `high` leaves
+    low: Float[Tensor, "m e"]  # remainder of `high`
     norms: Float[Tensor, " m"]
     scale: Float[Tensor, " m"]
 
@@ -79,7 +81,7 @@ class Operands(NamedTuple):
 def operands(
     rows: Float[Tensor, "n d"], centres: Float[Tensor, "c d"], which: Int[Tensor, " n"], shape: tuple[int, int]
 ) -> Operands:
-    """Of float32 rows. which: the centre of each. shape: with padding."""
+    """Prepare the operands from float32 rows, padded with zeros to `shape`; `which` is the center of each row."""
     d = rows.shape[1]
     parts = [slice(start, min(start + PART, len(rows))) for start in range(0, len(rows), PART)]
     lengths = torch.cat([(rows[part] - centres[which[part]]).double().norm(dim=1) for part in parts])
@@ -94,13 +96,16 @@ def operands(
         second = (scaled - first.float()).half()
         high[part, :d], low[part, :d] = first, second
         multiplied = first.double() + second.double()
-        # of what is multiplied, not of the rows: rounding then moves the rows a little, and nothing cancels
+        # norms of the rounded operands, not of the rows: rounding then moves the rows a little, but nothing cancels
         norms[part] = torch.where(fits, multiplied.square().sum(1).float(), torch.nan)
     return Operands(high, low, norms, torch.cat([scale, scale.new_ones(shape[0] - len(rows))]))
 
 
 def class_centres(rows: Float[Tensor, "n d"], bounds: list[int]) -> Float[Tensor, "k d"]:
-    """The median of some rows of each class, coordinate by coordinate; class c has bounds[c] … bounds[c + 1] − 1."""
+    """Return the coordinate-wise median of some rows of each class.
+
+    Class c has the rows bounds[c] … bounds[c + 1] − 1.
+    """
     edges = torch.tensor(bounds, device=rows.device)
     sizes = edges.diff()[:, None]
     sample = edges[:-1, None] + (2 * torch.arange(SAMPLE, device=rows.device) + 1) * sizes // (2 * SAMPLE)
@@ -109,31 +114,36 @@ def class_centres(rows: Float[Tensor, "n d"], bounds: list[int]) -> Float[Tensor
 
 
 def middle(centres: Float[Tensor, "k d"]) -> Float[Tensor, " d"]:
-    """A point near most of the classes."""
+    """Return a point near most of the classes."""
     return centres[:: math.ceil(len(centres) / 1024)].median(0).values
 
 
 def _scales(typical: Float[Tensor, " n"], which: Int[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
-    """The power of two that brings the median row about each centre near 2^TYPICAL."""
+    """Return the power of two that brings the median row about each center near 2^TYPICAL."""
     sizes = torch.bincount(which, minlength=k)
     order = typical.argsort()
-    order = order[which[order].argsort(stable=True)]  # by centre, then by length
+    order = order[which[order].argsort(stable=True)]  # by center, then by length
     medians = typical[order[sizes.cumsum(0) - sizes + sizes // 2]]
-    exponents = torch.frexp(medians).exponent.clamp(min=-90)  # for units within float32
+    exponents = torch.frexp(medians).exponent.clamp(min=-90)  # keeps the units within float32
     return torch.ldexp(torch.ones_like(medians), TYPICAL - exponents).float()[which]
 
 
 def _tiles() -> Tiles:
-    """For Hopper, in the shared memory of every GPU from Ampere on (99 KB); not measured on a GPU yet, which
-    benchmarks/silhouette_gpu.py --tune does."""
+    """Return the tile sizes, chosen for Hopper; they fit the shared memory of every GPU since Ampere (99 KB).
+
+    They have not been tuned on a GPU yet; run benchmarks/silhouette_gpu.py --tune for that.
+    """
     if _interpreted():
         return Tiles(32, 32, 16, 4, 1)
     return Tiles(128, 128, 32, 8, 3)
 
 
 def lift_of(d: int) -> float:
-    """The power of two that differences are multiplied with: d of them are up to 2, and their float32 squares, whose
-    sum is up to 4 d times its square, stay in range, the smallest as well."""
+    """Return the power of two by which differences are multiplied so that their squares stay within float32.
+
+    Each of the d differences is at most 2, so the sum of their squares is at most 4 d times the square of the factor.
+    The smallest squares stay in range, too.
+    """
     return 2.0 ** ((125 - math.ceil(math.log2(d))) // 2)
 
 
@@ -142,10 +152,10 @@ def _up(count: int, block: int) -> int:
 
 
 def _spans(codes: Int[Tensor, " n"], bounds: list[int], tiles: Tiles, *, within: bool) -> Int[Tensor, "t 4"]:
-    """Columns that each tile of rows walks through, and those among them that it leaves out.
+    """Return the range of columns that each tile of rows reads, and the range inside it that the tile skips.
 
-    Within classes, the blocks that hold its classes, none left out. Between them all columns, but a tile of one class
-    leaves out the blocks that hold nothing but this class.
+    Within classes, a tile reads the blocks that hold its classes and skips none. Between classes it reads all columns,
+    but a tile with rows of a single class skips the blocks that hold only rows of this class.
     """
     edges = torch.tensor(bounds, device=codes.device)
     firsts = torch.arange(0, len(codes), tiles.rows, device=codes.device)
@@ -193,18 +203,18 @@ def _launch(
     return out
 
 
-# A program has BLOCK_M rows and walks through all rows, which are sorted by class, BLOCK_N at a time: products, squared
-# distances, roots, their sum over the class at hand, and at the end of a class its mean.
+# Each program handles BLOCK_M rows and iterates over all rows, sorted by class, BLOCK_N at a time. It computes
+# products, squared distances, roots and their sum over the current class, and at the end of a class the mean.
 @triton.jit(do_not_specialize=["classes"])
 def distance_sums(
-    high,  # (n, d) rows about a centre, scaled
-    low,  # (n, d) what `high` leaves of them
-    norms,  # (n,) float32 squared lengths of what is multiplied
-    exact,  # (n, d) float32 rows as they came, from which differences are taken
-    units,  # (n,) length 1 / LIFT of `exact` in the unit of `high`
-    codes,  # (n,) int32, ascending; those of padding are the largest, and no class
-    bounds,  # (classes + 1,) int32: where a class begins
-    spans,  # (n / BLOCK_M, 4) int32: columns from, to, and which of them to leave out, from, to
+    high,  # (n, d) centered and scaled rows
+    low,  # (n, d) remainder of `high`
+    norms,  # (n,) float32 squared norms of high + low
+    exact,  # (n, d) original float32 rows, used for differences
+    units,  # (n,) the length 1 / LIFT of `exact` in the unit of `high`
+    codes,  # (n,) int32, ascending; padding has the largest code, which is not a class
+    bounds,  # (classes + 1,) int32: first row of each class
+    spans,  # (n / BLOCK_M, 4) int32: start and stop of the columns, start and stop of those to skip
     out,  # (n,) float64
     classes,
     share,
@@ -213,12 +223,13 @@ def distance_sums(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    WITHIN: tl.constexpr,  # sum over the own class; otherwise the smallest mean over another
+    # whether to sum over the row's own class; otherwise take the smallest mean over another class
+    WITHIN: tl.constexpr,
     LIFT: tl.constexpr,
 ):
     tile = tl.program_id(0)
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
-    # offsets in 32 bits, from a start in 64: fewer registers, and matrices beyond 2³¹ entries
+    # 32-bit offsets from a 64-bit start save registers and allow matrices beyond 2³¹ entries
     left, left_start = tl.arange(0, BLOCK_M)[:, None] * d, (tile * BLOCK_M).to(tl.int64) * d
     right = tl.arange(0, BLOCK_N)[None, :] * d
     mine = tl.load(codes + rows)
@@ -238,8 +249,8 @@ def distance_sums(
         for k in range(0, d, BLOCK_K):
             at_left, at_right = left + (k + inner)[None, :], right + (k + inner)[:, None]
             x, y = tl.load(high + left_start + at_left), tl.load(high + right_start + at_right)
-            # All products of two halves but that of the two rests. Tensor cores cut off each sum, always towards 0:
-            # their sums stay short, and are added up elsewhere (Ootomo & Yokota 2022, doi:10.1177/10943420221090256)
+            # All products of the two parts except low · low. Tensor cores truncate each sum toward 0, so their sums are
+            # kept short and accumulated outside (Ootomo & Yokota 2022, doi:10.1177/10943420221090256)
             part = tl.dot(x, tl.load(low + right_start + at_right))
             part = tl.dot(tl.load(low + left_start + at_left), y, part)
             products += tl.dot(x, y, part)
@@ -250,7 +261,7 @@ def distance_sums(
             wanted = (mine[:, None] == theirs[None, :]) & (rows[:, None] != columns[None, :])
         else:
             wanted = mine[:, None] != theirs[None, :]
-        # written so that NaN, the length of rows that do not fit this precision, counts as lost
+        # the comparison is false for NaN, the norm of rows that exceed float16, so that these use differences
         kept = squares >= share * norm_sums + least
         apart = tl.where(wanted, tl.where(kept, tl.sqrt(tl.where(kept, squares, 0.0)), -1.0), 0.0)
         if tl.max((apart < 0).to(tl.int32)) > 0:  # pyright: ignore[reportOperatorIssue]
@@ -267,7 +278,7 @@ def distance_sums(
             for c in range(tl.load(codes + first), last + 1):
                 total += tl.sum(tl.where((theirs == c)[None, :], apart, 0.0), 1).to(tl.float64)
                 begin, end = tl.load(bounds + c), tl.load(bounds + c + 1)
-                if end <= first + BLOCK_N:  # all of the class is summed up
+                if end <= first + BLOCK_N:  # the class is complete
                     mean = total / (end - begin).to(tl.float64)
                     nearest = tl.where(mine == c, nearest, tl.minimum(nearest, mean))
                     total = tl.zeros((BLOCK_M,), tl.float64)

@@ -1,7 +1,8 @@
-"""Mean Euclidean distance of every row to its own class and to the nearest other one, in blocks, each pair once.
+"""Mean Euclidean distance of each row to its own class and to the nearest other class.
 
-Rows are sorted by class, so that a block holds few classes: its distances are taken about a point near these, where
-products of tight classes do not cancel, and a class is complete after few blocks, so that no n × K matrix is kept.
+Distances are computed in blocks, once for each pair of rows. Rows are sorted by class, so that a block holds few
+classes. Its distances are computed about a point near these classes, where the products of tight classes do not cancel.
+A class is complete after a few blocks, so no n × K matrix is stored.
 """
 
 import math
@@ -18,25 +19,25 @@ from torch import Tensor
 from clip_geometry.geometry.distances.pairwise import distances, near_one, single_is_exact
 from clip_geometry.rows.matrix import SUMMED, Matrix
 
-WORTH_IT = 8192  # rows from which on a GPU takes the kernel: below, compiling it takes longer than all else
-BLOCK = 1024  # rows: 8 MB of float64 distances
-KEPT = 2**24  # sums at a time: 128 MB
-MOST = 8192  # chosen rows at a time: 16 MB of float32 ones at d = 512
-SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
+WORTH_IT = 8192  # fewest rows for the GPU kernel; for fewer rows compiling it takes longer than everything else
+BLOCK = 1024  # rows per block: 8 MB of float64 distances
+KEPT = 2**24  # sums per block: 128 MB
+MOST = 8192  # chosen rows per block: 16 MB in float32 at d = 512
+SAMPLE = 9  # rows per class whose median serves as its center: near most rows, however far away some are
 
 
 class _SortedRows(NamedTuple):
-    """Rows sorted by class, large classes first, in the precision of the products, and scaled."""
+    """Rows sorted by class, largest classes first, scaled and in the precision of the products."""
 
     rows: Float[Tensor, "n d"]
     codes: Int[Tensor, " n"]  # ascending
-    sizes: Float[Tensor, " k"]  # of the classes
+    sizes: Float[Tensor, " k"]  # rows per class
     bounds: list[int]  # class c has the rows bounds[c] … bounds[c + 1] − 1
-    order: Int[Tensor, " n"]  # where the rows were
+    order: Int[Tensor, " n"]  # original positions of the rows
 
 
 class _Run(NamedTuple):
-    """Consecutive classes that fill a block, or one larger class in several blocks; and a point near its rows."""
+    """Consecutive classes that fill a block, or one larger class in several blocks, with a point near their rows."""
 
     classes: range
     blocks: list[slice]
@@ -46,17 +47,19 @@ class _Run(NamedTuple):
 def mean_distances(
     x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, block_size: int = BLOCK
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Mean distance of each row to the others of its class (0 for the only row) and to the nearest other class.
+    """Return the mean distance of each row to the rest of its class, and to the nearest other class.
 
-    Both in one unit of length, which is not that of x. codes: 0..k − 1, each at least once, k ≥ 2. Products are
-    float32 unless x is float64 or has a gradient. Memory: a copy of x, and blocks; with a gradient n². Large float32
-    sets on a GPU go through one kernel instead (see fused_mean_distances).
+    The first is 0 for the only row of a class. Both are in the same unit of length, which is not that of x. `codes` are
+    0..k − 1, each of which occurs, with k ≥ 2. Products are float32 unless x is float64 or has a gradient. The memory
+    needed is a copy of x and some blocks, or n² distances with a gradient. Large float32 sets on a GPU use a single
+    kernel instead (see `fused_mean_distances`).
     """
     fused = takes_kernel(x)
     single = x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
     data = _sort(x, codes, k, single=fused or single)
     if fused:
-        from clip_geometry.geometry.distances._fused import fused_mean_distances  # it imports Triton
+        # imported here because it imports Triton
+        from clip_geometry.geometry.distances._fused import fused_mean_distances
 
         own, nearest = fused_mean_distances(data.rows, data.codes, data.bounds)
     else:
@@ -67,7 +70,7 @@ def mean_distances(
 
 
 def takes_kernel(rows: Float[Tensor, "n d"]) -> bool:
-    """Whether mean distances of these rows are taken by the kernel: float32 or less, no gradient, many, on a GPU."""
+    """Return whether mean distances of these rows use the kernel: many rows, at most float32, no gradient, on a GPU."""
     if rows.dtype == torch.float64 or rows.requires_grad or not rows.is_cuda or len(rows) < WORTH_IT:
         return False
     nvidia = torch.version.cuda is not None and torch.cuda.get_device_capability(rows.device) >= (8, 0)
@@ -75,16 +78,18 @@ def takes_kernel(rows: Float[Tensor, "n d"]) -> bool:
 
 
 def _in_blocks(data: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Sum of distances within the own class, and mean distance to the nearest other one. Each pair of rows once.
+    """Return the summed distance to the own class and the mean distance to the nearest other class; use each pair once.
 
-    A run of several classes lies in one block, so that its sums are complete; those of one large class are added up.
+    A run of several classes lies in one block, so its sums are complete. The sums of a large class are added up over
+    its blocks.
     """
     own = data.rows.new_zeros(len(data.rows), dtype=torch.float64)
     nearest = torch.full_like(own, torch.inf)
     runs = _runs(data, block_size)
     for i, left in enumerate(runs):
         for right in runs[: i + 1]:
-            lowest: dict[tuple[int, int, int], Any] = defaultdict(float)  # by classes and rows
+            # keyed by the first class and the range of rows
+            lowest: dict[tuple[int, int, int], Any] = defaultdict(float)
             for a, b in product(left.blocks, right.blocks):
                 if left is right and a.start > b.start:
                     continue
@@ -100,7 +105,7 @@ def _in_blocks(data: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"],
                     means = sums / data.sizes[classes.start : classes.stop, None]
                     lowest[classes.start, to.start, to.stop] += means.amin(0)
             for (_, start, stop), means in lowest.items():
-                before = nearest[start:stop].clone()  # which the gradient may need
+                before = nearest[start:stop].clone()  # cloned because the gradient may need it
                 nearest[start:stop] = torch.minimum(before, means)
     return own, nearest
 
@@ -108,10 +113,10 @@ def _in_blocks(data: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"],
 def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: bool) -> _SortedRows:
     sizes, by_size = torch.bincount(codes, minlength=k).sort(descending=True, stable=True)
     codes, order = by_size.argsort()[codes].sort(stable=True)
-    # float16 and bfloat16 rows are float32 rows
+    # float16 and bfloat16 rows are converted to float32
     rows = x[order].to(torch.float32 if single else torch.float64)
     least, largest = rows.detach().aminmax()
-    rows = rows.mul_(near_one(float(torch.maximum(-least, largest))))  # float32 squares stay in range
+    rows = rows.mul_(near_one(float(torch.maximum(-least, largest))))  # keeps float32 squares in range
     return _SortedRows(rows, codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)
 
 
@@ -133,8 +138,11 @@ def _runs(data: _SortedRows, block_size: int) -> list[_Run]:
 def sums_by_class(
     x: Float[Matrix, "n d"], chosen: Int[Tensor, " m"], codes: Int[Tensor, " n"], k: int
 ) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "k b"]]]:
-    """Some of the chosen rows at a time, and the sums of their distances to the rows of each class, in one unit of
-    length. StreamedRows are read in order: once for the unit, and once for up to MOST chosen rows."""
+    """Yield some of the chosen rows at a time, with the sums of their distances to the rows of each class.
+
+    All sums are in the same unit of length. StreamedRows are read in order, once to find the unit and once for each
+    block of up to MOST chosen rows.
+    """
     single = x.dtype != torch.float64 and single_is_exact(x.device)
     dtype = torch.float32 if single else torch.float64
     factor = near_one(max(float(part.abs().amax()) for part in x.split(SUMMED)))

@@ -1,9 +1,9 @@
-"""The k nearest neighbors of every row, exactly: found by products, measured by differences.
+"""Exact k nearest neighbors of each row.
 
-Products of float32 rows are fast and, for near rows, wrong. So they only select candidates, whose distances are then
-taken from differences in float64; and each product is a lower bound of a distance, not an estimate of it, so that it
-can be proved that no row was missed. Rows without a proof are searched again with float64 products and, where these
-cannot tell either (ties, rows equal to seven digits), by the differences of all rows in question.
+Products of float32 rows are fast, but wrong for near rows. They are therefore used only to select candidates, whose
+distances are then computed from differences in float64. Each product is a lower bound of a distance, not an estimate,
+so it can be proved that no row was missed. Rows without such a proof are searched again with float64 products. If these
+cannot decide either (ties, rows equal to seven digits), the differences to all rows in question are computed.
 """
 
 import functools
@@ -22,31 +22,31 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import Matrix, blocks, in_one_piece, mean_row
 from clip_geometry.rows.streamed import StreamedRows
 
-QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
-COLUMN_ENTRIES = 2**23  # of the rows behind its columns: 64 MB in float64
-SQUARE = 2048, 4096  # the same of a block that serves both the rows and the columns
-FEW = 32  # neighbors up to which such blocks pay
-STREAMED = 4  # times as many queries where every block of columns is read again for them
-POSSIBLE = 2**22  # pairs that are looked at at a time where products cannot tell
-DENSE = 8  # from one possible neighbor in 8 rows on, no row is looked up
-MANY = 1024  # rows from which on their list is kept for the next statistic
-KEPT, KEPT_BYTES = 8, 2**24  # lists, and bytes of one: 100 neighbors of 10,000 rows
-OPEN = 64  # from one undecided comparison in 64 on, float64 products are faster than differences of these
-GROUP = 8  # columns whose minimum is taken before the least are looked for
+QUERIES, COLUMNS = 512, 16384  # size of a block of products: 32 MB of float32
+COLUMN_ENTRIES = 2**23  # entries of the rows behind the columns of a block: 64 MB in float64
+SQUARE = 2048, 4096  # size of a block that is used for both its rows and its columns
+FEW = 32  # largest k for which such blocks pay off
+STREAMED = 4  # factor on the number of queries if each block of columns is read again for every block of queries
+POSSIBLE = 2**22  # pairs per block where products cannot decide
+DENSE = 8  # if more than one row in 8 is a possible neighbor, all distances are computed
+MANY = 1024  # fewest rows whose neighbor lists are cached for the next statistic
+KEPT, KEPT_BYTES = 8, 2**24  # number of cached lists, and bytes of one: 100 neighbors of 10,000 rows
+OPEN = 64  # if more than one comparison in 64 is undecided, float64 products are faster than differences of these
+GROUP = 8  # columns per group whose minimum is computed before the least values are selected
 
 
 @torch.no_grad()
 def nearest(
     x: Float[Matrix, "n d"], k: int, *, y: Float[Matrix, "m d"] | None = None
 ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-    """Euclidean distances to the k nearest rows, ascending, and the indices of these rows.
+    """Return the Euclidean distances to the k nearest rows, in ascending order, and the indices of these rows.
 
-    Among the other rows of x (no row is its own neighbor, its copies are), or among the rows of y. x, y: checked rows
-    of any precision; the distances are those of the rows as given, float64 to the last digits. Equally near rows come
-    in the order of their indices, and where they compete for the k-th place the lowest index wins.
-    O(nmd) time; beside the result the memory of one copy of the rows searched in (of StreamedRows none: they are read
-    once for every QUERIES · STREAMED rows) and of a few blocks. Without gradient. Raises InputError for k outside
-    1 … number of rows to choose from.
+    The search is among the rows of y or, without y, among the other rows of x: a row is not its own neighbor, but its
+    copies are. x and y are checked rows of any precision. Distances are those of the rows as given, exact to the last
+    digits of float64. Equally near rows are in the order of their indices, and the lowest index wins the k-th place.
+    The cost is O(nmd). Besides the result, the memory needed is one copy of the rows that are searched and a few
+    blocks; StreamedRows are not copied, but read once for every QUERIES · STREAMED rows. The result has no gradient.
+    Raises InputError unless k is between 1 and the number of rows to choose from.
     """
     choice = len(x) - 1 if y is None else len(y)
     if not 1 <= k <= choice:
@@ -62,13 +62,14 @@ def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
     return _with_proof(x, y, _by_products(_Bounds(x, y, kind), rows, k))
 
 
-# lists of neighbors by a digest of the rows, which takes a fiftieth of the time of a search; None: they are not kept
+# cached neighbor lists, keyed by a digest of the rows, which takes a fiftieth of the time of a search; None disables
+# the cache
 _kept: dict[tuple[Any, ...], tuple[Tensor, Tensor]] | None = None
 
 
 @contextmanager
 def keeping_lists() -> Iterator[None]:
-    """Within it, statistics that need the neighbors of the same rows find them once."""
+    """Cache neighbor lists within this context, so that statistics of the same rows search only once."""
     global _kept
     outer, _kept = _kept, {} if _kept is None else _kept
     try:
@@ -95,7 +96,10 @@ def _nearest_of_kept(x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
 def nearest_both_ways(
     x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], k: int
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """`nearest` of x among y and of y among x, or of as many rows as there are, from the same products."""
+    """Return `nearest` of x among y and of y among x, from the same products.
+
+    If a set has fewer than k rows, all of them are returned.
+    """
     if not _serves_both_ways(x, k):
         return nearest(x, min(k, len(y)), y=y), nearest(y, min(k, len(x)), y=x)
     of_x, of_y = _both_ways(_Bounds(x, y, torch.float32), min(k, len(y)), min(k, len(x)))
@@ -103,12 +107,12 @@ def nearest_both_ways(
 
 
 def _serves_both_ways(x: Float[Matrix, "n d"], k: int) -> bool:
-    """Whether choosing the nearest by rows and by columns takes less time than products do."""
+    """Return whether selecting neighbors by rows and by columns is faster than computing the products twice."""
     return not isinstance(x, StreamedRows) and not x.is_cuda and k <= FEW and single_is_exact(x.device)
 
 
 def _with_proof(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, found: "_ProvedNeighbors"):
-    """Distances and indices; rows without a proof are searched again."""
+    """Return distances and indices, after searching rows without a proof again."""
     squares, indices, proved = found
     rows = (~proved).nonzero()[:, 0]
     if len(rows) > 0:
@@ -121,11 +125,12 @@ def _with_proof(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, found: 
 
 
 class _Bounds:
-    """Lower bounds of squared distances, as one product of rows that carry three columns more.
+    """Lower bounds of squared distances, computed as one product of rows with three additional columns.
 
-    [c_i, ‖c_i‖, 1, (1 − ε)‖c_i‖²] · [−2 c_j, −2ε‖c_j‖, (1 − ε)‖c_j‖², 1] = ‖c_i − c_j‖² − ε(‖c_i‖ + ‖c_j‖)² with c the
-    rows less their mean, scaled by a power of two to at most 1, and ε the largest relative rounding of such a sum
-    in whatever order it is taken (Higham 2002, section 3.1; subtracting any vector rounds relative to its result).
+    [c_i, ‖c_i‖, 1, (1 − ε)‖c_i‖²] · [−2 c_j, −2ε‖c_j‖, (1 − ε)‖c_j‖², 1] = ‖c_i − c_j‖² − ε(‖c_i‖ + ‖c_j‖)², where c
+    are the centered rows, scaled by a power of two to norms of at most 1, and ε is the largest relative rounding error
+    of such a sum, whatever the order of summation (Higham 2002, section 3.1; subtracting any vector rounds relative to
+    its result).
     """
 
     def __init__(self, x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, dtype: torch.dtype):
@@ -133,11 +138,11 @@ class _Bounds:
         self.among_themselves = y is None
         self.dtype = dtype
         self.centre = mean_row(self.y)
-        self.scale = 1.0  # until the longest is known
+        self.scale = 1.0  # until the longest row is known
         sets = (x,) if y is None else (x, y)
         longest = torch.stack([self.centered(block).norm(dim=1).amax() for rows in sets for block in blocks(rows)])
         self.scale = 2.0 ** -math.frexp(float(longest.amax()))[1]
-        terms = x.shape[1] + 20  # the last digits of entries, norms and ε included
+        terms = x.shape[1] + 20  # includes the rounding of entries, norms and ε
         self.epsilon, self.exact_epsilon = (1.03 * terms * torch.finfo(kind).eps / 2 for kind in (dtype, torch.float64))
         self.underflow = 4 * terms * torch.finfo(dtype).tiny
         streamed = isinstance(self.y, StreamedRows)
@@ -157,23 +162,24 @@ class _Bounds:
         return factor
 
     def left(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b d3"]:
-        """The left factor of some rows."""
+        """Return the left factor of the given rows."""
         return self._factor(self.x[rows], right=False)
 
     def block(self, left: Float[Tensor, "b d3"], first: int, size: int, rows: Int[Tensor, " b"]):
-        """The bounds of some rows and `size` columns, b × c; a row and itself are infinitely far apart."""
+        """Return the bounds of some rows and `size` columns, b × c; the bound of a row and itself is infinite."""
         columns = slice(first, first + size)
         right = self._factor(self.y[columns], right=True) if self._kept is None else self._kept[columns]
         products = left @ right.T
         if self.among_themselves:
             own = rows - first
             there = (own >= 0) & (own < products.shape[1])
-            column = own.clamp(0, products.shape[1] - 1)[:, None]  # without asking which: that would wait for a GPU
+            # without branching on `there`, which would wait for the GPU
+            column = own.clamp(0, products.shape[1] - 1)[:, None]
             products.scatter_(1, column, torch.where(there[:, None], torch.inf, products.gather(1, column)))
         return products
 
     def scaled(self, squares: Tensor) -> Tensor:
-        """Exact squared distances in the bounds' units, rounding included."""
+        """Return exact squared distances in the unit of the bounds, plus the largest rounding error."""
         return squares * self.scale**2 * (1 + self.exact_epsilon) + self.underflow
 
 
@@ -184,7 +190,8 @@ class _ProvedNeighbors(NamedTuple):
 
 
 class _Candidates:
-    """For each of n rows the least bounds so far, some more than k, and their indices, in no order."""
+    """The least bounds so far of each of n rows, slightly more than k of them, and their indices, in no particular
+    order."""
 
     def __init__(self, n: int, k: int, choice: int, bounds: Tensor):
         self.k, self.choice, self.count = k, choice, min(k + max(4, k // 8), choice)
@@ -192,7 +199,7 @@ class _Candidates:
         self.indices = torch.zeros_like(self.least, dtype=torch.long)
 
     def add(self, rows: slice, bounds: Float[Tensor, "b c"], first: int) -> None:
-        """Bounds of some rows and the columns from `first` on."""
+        """Add the bounds of some rows to the columns from `first` on."""
         new, columns = _least(bounds, self.count)
         least = torch.cat((self.least[rows], new), 1)
         indices = torch.cat((self.indices[rows], columns + first), 1)
@@ -200,8 +207,9 @@ class _Candidates:
         self.indices[rows] = indices.gather(1, kept)
 
     def measured(self, x: Float[Tensor, "n d"], y: Float[Matrix, "m d"], bounds: _Bounds) -> _ProvedNeighbors:
-        """The k nearest of them; proved where every other row's bound exceeds their distance."""
-        indices = self.indices.sort(dim=1).values  # stable sorting by distance leaves ties in this order
+        """Return the k nearest candidates; a row is proved if the bounds of all other rows exceed their distances."""
+        # stable sorting by distance then keeps ties in the order of their indices
+        indices = self.indices.sort(dim=1).values
         squares, order = _squared_differences(x, y, indices).sort(dim=1, stable=True)
         proved = bounds.scaled(squares[:, self.k - 1]) < self.least.amax(1).double()
         proved |= self.count == self.choice
@@ -209,7 +217,6 @@ class _Candidates:
 
 
 def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _ProvedNeighbors:
-    """The k nearest of some rows."""
     choice, found = len(bounds.y) - bounds.among_themselves, []
     columns = max(1024, min(COLUMNS, COLUMN_ENTRIES // bounds.y.shape[1]))
     for part in rows.split(QUERIES * (8 if rows.is_cuda else STREAMED if isinstance(bounds.y, StreamedRows) else 1)):
@@ -222,7 +229,7 @@ def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _ProvedNei
 
 
 def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_ProvedNeighbors, _ProvedNeighbors]:
-    """The nearest rows of y to those of x and the other way round; among themselves each product is taken once."""
+    """Return the nearest rows of y for each row of x and vice versa; within one set each product is computed once."""
     own, x, y = bounds.among_themselves, bounds.x[:], bounds.y[:]
     of_x = _Candidates(len(x), k_x, len(y) - own, bounds.left(torch.arange(0)))
     of_y = of_x if own else _Candidates(len(y), k_y, len(x), of_x.least)
@@ -232,7 +239,7 @@ def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_ProvedNeighbors, _
         for first in range(start if own else 0, len(y), SQUARE[1]):
             products = bounds.block(left, first, SQUARE[1], rows)
             of_x.add(slice(start, stop), products, first)
-            beyond = max(first, stop) if own else first  # the columns before are rows of this block
+            beyond = max(first, stop) if own else first  # earlier columns are rows of this block
             if beyond < first + products.shape[1]:
                 of_y.add(slice(beyond, first + products.shape[1]), products[:, beyond - first :].T, start)
     found = of_x.measured(x, y, bounds)
@@ -248,10 +255,11 @@ def count_nearer(
     *,
     slack: float = 0.0,
 ) -> Int[Tensor, " n"]:
-    """How many rows of y, or other rows of x, lie nearer to each row of x than its square allows.
+    """Count the rows of y, or the other rows of x, that are nearer to each row of x than its value in `squares` allows.
 
-    Counted from bounds on both sides; what these leave open is_nearer tells of the pairs (i, j) of rows, in float64
-    products first where it is much. slack: the largest difference of `squares` from the squares that is_nearer allows.
+    Most pairs are decided by bounds on both sides. `is_nearer` decides the remaining pairs (i, j) of rows; if there are
+    many of them, float64 products are tried first. `slack` is the largest difference between `squares` and the squares
+    that is_nearer allows.
     """
     bounds_of = functools.cache(lambda kind: _Bounds(x, y, kind))
 
@@ -259,7 +267,7 @@ def count_nearer(
         bounds = bounds_of(kind)
         left = bounds.left(rows)
         low, high = (bounds.scaled(squares[rows, None] + change) for change in (-slack, slack))
-        # by how much bounds fall short of distances: at most twice ε(‖c_i‖ + ‖c_j‖)²
+        # bounds fall short of the distances by at most twice ε(‖c_i‖ + ‖c_j‖)²
         lack = 2.1 * bounds.epsilon * (left[:, -3:-2].double() + 1).square() + 2 * bounds.underflow
         products = bounds.block(left, first, COLUMNS, rows)
         nearer = products < (low - 1.1 * lack).to(kind)
@@ -281,10 +289,11 @@ def count_nearer(
 def _squared_differences(
     x: Float[Tensor, "b d"], y: Float[Matrix, "m d"], indices: Int[Tensor, "b k"]
 ) -> Float[Tensor, "b k"]:
-    """‖x_i − y_j‖² of each row and its candidates, from differences in float64: near rows keep all digits."""
+    """Return ‖x_i − y_j‖² for each row and its candidates from float64 differences, which are exact for near rows."""
     step = max(1, entries_at_a_time(x.device) // (x.shape[1] * indices.shape[1]))
     squares = torch.empty(indices.shape, dtype=torch.float64, device=x.device)
-    room = x.new_empty((step * indices.shape[1], x.shape[1]), dtype=y.dtype)  # new room each time costs as much
+    # reused, because a new allocation each time costs as much as the copy
+    room = x.new_empty((step * indices.shape[1], x.shape[1]), dtype=y.dtype)
     for rows, near, out in zip(x.split(step), indices.split(step), squares.split(step), strict=True):
         j = near.flatten()
         found = y[j] if isinstance(y, StreamedRows) else torch.index_select(y, 0, j, out=room[: len(j)])
@@ -295,16 +304,16 @@ def _squared_differences(
 
 
 def _least(values: Float[Tensor, "b c"], count: int) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
-    """The `count` least of each row and their columns, in no order.
+    """Return the `count` least values of each row and their columns, in no particular order.
 
-    They lie in the `count` groups of columns with the least minima (and the columns left over), which are found
-    faster than the values themselves, and in groups again.
+    They lie in the `count` groups of columns with the least minima, or in the columns left over. These groups are found
+    faster than the values themselves, by applying the function recursively to the minima.
     """
     groups = values.shape[1] // GROUP
     if groups < 2 * count:
         return values.topk(min(count, values.shape[1]), dim=1, largest=False, sorted=False)
     whole = values[:, : groups * GROUP]
-    if values.stride(0) == 1:  # columns of a block, in whose order the result is written
+    if values.stride(0) == 1:  # the values are columns of a block; write the result in their memory order
         minima = whole.T.unflatten(0, (GROUP, groups)).amin(0).T
     else:
         minima = whole.unflatten(1, (GROUP, groups)).amin(1)
@@ -320,18 +329,19 @@ def _least(values: Float[Tensor, "b c"], count: int) -> tuple[Float[Tensor, "b k
 def _nearest_possible(
     bounds: _Bounds, rows: Int[Tensor, " b"], known: Float[Tensor, "b k"]
 ) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
-    """By differences, of all rows that can be as near as the k-th of those known: no proof is needed."""
+    """Find the k nearest rows by computing the differences to all rows that may be as near as the k-th known one."""
     left, limit = bounds.left(rows), bounds.scaled(known[:, -1:])
     firsts = range(0, len(bounds.y), COLUMNS)
     possible = torch.cat([bounds.block(left, first, COLUMNS, rows) <= limit for first in firsts], dim=1)
     i, j = possible.nonzero(as_tuple=True)
-    if len(i) > possible.numel() // DENSE:  # many ties: all distances are faster than gathering most of them
+    # with many ties, computing all distances is faster than gathering most of the rows
+    if len(i) > possible.numel() // DENSE:
         every = torch.arange(len(bounds.y), device=rows.device).expand(len(rows), -1)
         squares = _squared_differences(bounds.x[rows], bounds.y, every)[i, j]
     else:
         squares = squared_distances_of_pairs(bounds.x, bounds.y, rows[i], j)
     order = squares.argsort(stable=True)
-    order = order[i[order].argsort(stable=True)]  # by row, then distance, then index
+    order = order[i[order].argsort(stable=True)]  # sorted by row, then distance, then index
     counts = torch.bincount(i, minlength=len(rows))
     ranks = torch.arange(known.shape[1], device=rows.device)
     chosen = order[(counts.cumsum(0) - counts)[:, None] + ranks]

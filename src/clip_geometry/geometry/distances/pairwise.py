@@ -1,4 +1,4 @@
-"""Squared Euclidean distances between two sets of rows: from products, and where those cancel from differences."""
+"""Squared Euclidean distances between two sets of rows, from products, or from differences where products cancel."""
 
 import math
 import os
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from clip_geometry.rows.matrix import Matrix, blocks, in_one_piece
 
-# Below this share of ‖x‖² + ‖y‖² a squared distance taken from a product has lost too many of its digits: in float64
-# four of sixteen; in float32, whose sums lose most where rows are nearly equal, one of seven.
+# Below this share of ‖x‖² + ‖y‖², a squared distance computed from a product has lost too many digits: four of sixteen
+# in float64, and one of seven in float32, whose sums lose most where rows are nearly equal.
 CANCELLED = {torch.float64: 1e-4, torch.float32: 0.1}
-# From this share of cancelled entries on, the next better way for all of them is faster than differences of these:
-# differences of a whole block; for float32 first products in float64.
+# Above this share of cancelled entries, computing the whole block more precisely is faster than differences of these
+# entries alone: by differences in float64, and by float64 products first in float32.
 DENSE = {torch.float64: 0.25, torch.float32: 0.01}
-SAME_DIRECTION = 1e-13  # unit rows of equal direction differ by their last digits
+SAME_DIRECTION = 1e-13  # unit rows with the same direction differ in their last digits
 
 
 def distances(
@@ -24,7 +24,7 @@ def distances(
     *,
     centre: Float[Tensor, " d"] | None = None,
 ) -> Float[Tensor, "a b"]:
-    """‖x_i − y_j‖ in float64, from squared_distances. The gradient is 0 where rows coincide."""
+    """Return ‖x_i − y_j‖ in float64, from `squared_distances`. The gradient is 0 where rows coincide."""
     squares = squared_distances(x, y, centre=centre)
     if not squares.requires_grad:
         return squares.sqrt_()
@@ -39,11 +39,12 @@ def squared_distances(
     centre: Float[Tensor, " d"] | None = None,
     single: bool = False,
 ) -> Float[Tensor, "a b"]:
-    """‖x_i − y_j‖² in float64, with products in the precision of x and y: float64, or float32 where that is enough.
+    """Return ‖x_i − y_j‖² in float64, computed from products in the precision of x and y, float64 or float32.
 
-    Float32 products keep six digits of each entry, on average over many entries seven; those that cancel are exact
-    all the same. They want entries of the order of 1. centre: a point near the rows, about which the products are
-    taken, so that few cancel. single: float32 products of float64 rows too.
+    Float32 products are precise to six digits for each entry, and to seven on average over many entries; entries that
+    cancel are computed exactly. Float32 rows should have entries of order 1. `centre` is a point near the rows about
+    which the products are computed, so that few of them cancel. `single` uses float32 products for float64 rows as
+    well.
     """
     left, right = (x, y) if centre is None else (x - centre, y - centre)
     if single:
@@ -52,9 +53,9 @@ def squared_distances(
     squares = torch.addmm(x_norms, left, right.T, alpha=-2).add_(y_norms)
     x_norms, y_norms = x_norms.detach(), y_norms.detach()
     limits, share = torch.finfo(squares.dtype), CANCELLED[squares.dtype]
-    least = limits.tiny / limits.eps  # below, a product loses digits because its terms leave the range
+    least = limits.tiny / limits.eps  # below this, a product loses digits because its terms underflow
     if squares.detach().amin() >= share * float(x_norms.amax() + y_norms.amax()) + least:
-        return squares.double()  # no entry has to be looked at
+        return squares.double()  # no entry cancels
     cancelled = (squares.detach() - share * x_norms).sub_(share * y_norms) < least
     count = int(cancelled.count_nonzero())
     if count > DENSE[squares.dtype] * squares.numel():
@@ -71,9 +72,9 @@ def squared_distances(
 def squared_distances_of_pairs(
     x: Float[Matrix, "n d"], y: Float[Matrix, "m d"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
 ) -> Float[Tensor, " p"]:
-    """‖x_i − y_j‖² of the pairs (i, j), from differences in float64: near rows keep all digits."""
+    """Return ‖x_i − y_j‖² of the pairs (i, j) from float64 differences, which are exact for near rows."""
     step = max(1, entries_at_a_time(x.device) // x.shape[1])
-    # one piece: thousands of small ones would scatter the heap
+    # a single allocation; thousands of small ones would fragment the heap
     squares = torch.empty(len(i), dtype=torch.float64, device=x.device)
     for start in range(0, len(i), step):
         part = slice(start, start + step)
@@ -82,31 +83,31 @@ def squared_distances_of_pairs(
 
 
 def entries_at_a_time(device: torch.device) -> int:
-    """Of a block of differences: 2 MB of float64, which stay in the caches of a CPU; 128 MB on a GPU."""
+    """Return the entries per block of differences: 2 MB of float64, to fit the caches of a CPU, or 128 MB on a GPU."""
     return 2**24 if device.type == "cuda" else 2**18
 
 
 def single_is_exact(device: torch.device) -> bool:
-    """Whether float32 products are float32 products: not in autocast, nor where TF32 or bfloat16 may replace them."""
+    """Return whether float32 products are computed in float32: no autocast, and no replacement by TF32 or bfloat16."""
     if any(os.environ.get(f"{name}_DEFAULT_FPMATH_MODE", "STRICT").upper() != "STRICT" for name in ("ONEDNN", "DNNL")):
         return False
     try:
         return torch.get_float32_matmul_precision() == "highest" and not torch.is_autocast_enabled(device.type)
-    except RuntimeError:  # set per backend, by the newer interface: then we cannot know
+    except RuntimeError:  # raised if the precision was set per backend by the newer interface; then it is unknown
         return False
 
 
 def near_one(largest: float) -> float:
-    """The power of two, which changes no digit, that brings a number near 1, as far as float32 reaches."""
+    """Return the power of two that brings a number near 1, within the float32 range. Scaling by it changes no digit."""
     return 2.0 ** -min(max(math.frexp(largest)[1], -126), 126)
 
 
 @torch.no_grad()
 def distinct_rows(x: Float[Matrix, "n d"], *, tolerance: float = 0.0) -> Bool[Tensor, " n"]:
-    """Marks one of each group of rows whose Euclidean distance is at most `tolerance`, and all other rows.
+    """Mark one row of each group of rows within distance `tolerance` of each other, and all rows outside groups.
 
-    Rows that are near have near projections on any line, so that in the order of the projections only runs need be
-    compared. tolerance: 0, or so small that groups do not touch.
+    Distances are Euclidean. Rows that are near have near projections on any line, so only runs in the order of the
+    projections are compared. `tolerance` is 0, or so small that groups do not touch.
     """
     keys, slack = _projections(x, tolerance)
     kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
@@ -115,7 +116,7 @@ def distinct_rows(x: Float[Matrix, "n d"], *, tolerance: float = 0.0) -> Bool[Te
     while step < len(order):
         i, j = order[:-step], order[step:]
         close = keys[j] - keys[i] <= slack[i]
-        if not close.any():  # nor are rows farther apart in the order
+        if not close.any():  # then rows farther apart in the order are not close either
             break
         i, j = i[close], j[close]
         copies = j[squared_distances_of_pairs(x, x, i, j) <= tolerance**2]
@@ -126,7 +127,7 @@ def distinct_rows(x: Float[Matrix, "n d"], *, tolerance: float = 0.0) -> Bool[Te
 
 
 def _projections(x: Float[Matrix, "n d"], tolerance: float) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Products with one fixed vector, and how far apart those of equal rows can be, rounding included."""
+    """Return the products with a fixed vector, and how far apart those of equal rows can be, including rounding."""
     d = x.shape[1]
     line = torch.randn(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(x.device)
     keys = in_one_piece((block @ line for block in blocks(x)), len(x))

@@ -1,4 +1,4 @@
-"""What measures are functions of: each statistic is computed once and shared, and knows every mode of its own."""
+"""Statistics that measures are functions of. Each is computed once, shared, and supports all modes of computation."""
 
 from clip_geometry.geometry.statistics.class_distances import ClassDistances as ClassDistances
 from clip_geometry.geometry.statistics.class_distances import ModalityDistances as ModalityDistances

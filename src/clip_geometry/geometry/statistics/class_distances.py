@@ -1,4 +1,4 @@
-"""How far each row lies from its own class and from the nearest other one, for the three metrics of the silhouette."""
+"""Distances of each row to its own class and to the nearest other class, for the three metrics of the silhouette."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -31,14 +31,16 @@ from clip_geometry.rows.matrix import (
 )
 from clip_geometry.rows.streamed import StreamedRows, cat
 
-SIZE = 512  # rows a block: 2 MB of float64 at d = 512 stay in the cache from one step to the next
-AT_ONCE = 2**20  # squared distances to means: 8 MB
-Of = Callable[["MeanDistances"], Tensor]  # a value for each row
+SIZE = 512  # rows per block: 2 MB of float64 at d = 512 stay in the cache from one step to the next
+AT_ONCE = 2**20  # squared distances to means per block: 8 MB
+Of = Callable[["MeanDistances"], Tensor]  # returns one value per row
 
 
 class MeanDistances(NamedTuple):
-    """Mean distance of each row to the other rows of its class, to the rows of the nearest other class, and whether it
-    is alone in its class."""
+    """Mean distances of each row to the other rows of its class, and to the nearest other class.
+
+    `alone` marks rows that are alone in their class.
+    """
 
     own: Float[Tensor, "*n"]
     nearest: Float[Tensor, "*n"]
@@ -46,20 +48,23 @@ class MeanDistances(NamedTuple):
 
 
 class ClassDistances(Statistic):
-    """Mean distances of labeled rows to their own class and to the nearest other one.
+    """Mean distances of labeled rows to their own class and to the nearest other class.
 
-    Squared Euclidean and cosine distances have class means in closed form, O(ndK); Euclidean ones are summed in blocks,
-    each pair of rows once, never an n × n matrix.
+    Squared Euclidean and cosine distances use a closed form with the class means, O(ndK). Euclidean distances are
+    summed in blocks that use each pair of rows once; no n × n matrix is held in memory.
     """
 
-    includes_all = True  # but for Euclidean distances, whose measures are quadratic
+    includes_all = True  # except for Euclidean distances, whose measures are quadratic
 
     def __init__(self, x: Rows, labels: Labels):
         self.rows = as_matrix(x)
         self.codes, self.k = as_classes(labels, self.rows)
 
     def each(self, metric: str) -> MeanDistances:
-        """For each row, in one unit of length. metric: "euclidean", "sqeuclidean", "cosine" or "precomputed"."""
+        """Return the mean distances of each row, all in the same unit of length.
+
+        `metric` is "euclidean", "sqeuclidean", "cosine" or "precomputed".
+        """
         if metric == "precomputed":
             return _of_given_distances(as_rows(self.rows), self.codes, self.k)
         if metric == "euclidean":
@@ -69,9 +74,10 @@ class ClassDistances(Statistic):
         return MeanDistances(own, nearest, torch.bincount(self.codes)[self.codes] == 1)
 
     def mean(self, of: Of, metric: str) -> Float[Tensor, ""]:
-        """Mean over the rows of what a function makes of their mean distances.
+        """Return the mean over the rows of a function of their mean distances.
 
-        of: a function of a module, elementwise: without each block it is called once for all blocks, (n, blocks).
+        `of` is a module-level, elementwise function. Without each block it is called once for all blocks, with (n,
+        blocks).
         """
         return of(self.each(metric)).mean()
 
@@ -83,7 +89,7 @@ class ClassDistances(Statistic):
 
 
 class ModalityDistances(ClassDistances):
-    """The same of two sets, which are the classes."""
+    """`ClassDistances` of two sets, which are the classes."""
 
     same_as = ClassDistances
 
@@ -93,14 +99,14 @@ class ModalityDistances(ClassDistances):
 
     @classmethod
     def without_each(cls, image: Dealt, text: Any, /) -> Iterator[ClassDistances]:
-        # read one after the other, not copied
+        # the sets are read one after the other, not copied
         rows = joined_rows(image.in_blocks, text.in_blocks)
         both = Dealt(rows, torch.cat([image.block_of, text.block_of]), image.blocks)
         return super().without_each(both, _modalities(image, text))
 
 
 def joined_rows(image: Matrix, text: Matrix) -> Matrix:
-    """The rows of both sets, one after the other."""
+    """Return the rows of both sets, one set after the other."""
     if isinstance(image, StreamedRows) and isinstance(text, StreamedRows):
         return cat([image, text])
     return torch.cat([image[:], text[:]])
@@ -111,7 +117,7 @@ def _modalities(image: Any, text: Any) -> Int[Tensor, " n"]:
 
 
 def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n"], int]:
-    """as_codes where x is; an InputError where each row has a label of its own."""
+    """Return `as_codes` on the device of x. Raises InputError if each row has its own label."""
     codes, k = as_codes(labels, len(x))
     if k == len(x):
         raise InputError(f"each of the {k} rows has a label of its own; expected a class of two rows")
@@ -134,7 +140,10 @@ def _of_given_distances(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"
 def distances_of_means(
     means: Float[Tensor, "n *b k"], codes: Int[Tensor, " n"], sizes: Shaped[Tensor, "*b k"]
 ) -> MeanDistances:
-    """From the mean distances of each row to all rows of each class, itself included; classes may be of no rows."""
+    """Return the `MeanDistances` from the mean distances of each row to all rows of each class, including itself.
+
+    Classes may be empty.
+    """
     mine = codes.view(-1, *[1] * (means.ndim - 1)).expand(*means.shape[:-1], 1)
     counts = sizes.movedim(-1, 0)[codes].double()
     own = means.gather(-1, mine)[..., 0] * counts / (counts - 1).clamp(min=1)
@@ -143,15 +152,15 @@ def distances_of_means(
 
 
 class _SharedDistances:
-    """The mean distances without each block, from work that all blocks share."""
+    """Mean distances without each block, computed from work that all blocks share."""
 
     def __init__(self, rows: Dealt, codes: Int[Tensor, " n"], k: int):
         self.rows, self.codes, self.k = rows, codes, k
-        # the block and the class of each row as one number; rows that are never left out are a block more
+        # the block and the class of each row as one number; rows that are never left out form an additional block
         self.cells = rows.groups * k + codes
         cells = torch.bincount(self.cells, minlength=(rows.blocks + 1) * k).double()
-        self.sizes = rows.kept_groups.to(cells.device) @ cells.view(-1, k)  # of each class, without each block
-        self.size = min(BLOCK, max(1, AT_ONCE // (rows.blocks * k)))  # rows at a time
+        self.sizes = rows.kept_groups.to(cells.device) @ cells.view(-1, k)  # rows of each class, without each block
+        self.size = min(BLOCK, max(1, AT_ONCE // (rows.blocks * k)))  # rows per block
         self._means: dict[tuple[Of, str], Tensor] = {}
 
     @torch.no_grad()
@@ -173,8 +182,8 @@ class _SharedDistances:
         return values.masked_fill(gone, 0).sum(0)
 
     def _distances(self) -> Iterator[tuple[Int[Tensor, " m"], Float[Tensor, "m b k"]]]:
-        """Some rows, and their mean distances to the rows of each class without each block."""
-        order = self.codes.argsort(stable=True)  # rows of a block are near each other
+        """Yield some rows and their mean distances to the rows of each class, without each block."""
+        order = self.codes.argsort(stable=True)  # sorted by class, so that rows of a block are near each other
         shape = len(self.rows.kept_groups.T), self.k
         every = torch.arange(len(order), device=order.device)
         for rows, sums in sums_by_class(self.rows.rows[order], every, self.cells[order], math.prod(shape)):
@@ -183,7 +192,7 @@ class _SharedDistances:
                 yield order[which], kept / self.sizes.clamp(min=1)
 
     def _squares(self, *, unit: bool) -> Iterator[tuple[Int[Tensor, " m"], Float[Tensor, "m b k"]]]:
-        """The same of squared distances: from the means of the classes, as in `mean_squared_distances`."""
+        """Like `_distances` for squared distances, from the class means as in `mean_squared_distances`."""
         rows = unit_rows(self.rows.in_blocks) if unit else self.rows.in_blocks
         of_cells = class_sums(rows, self.cells, (self.rows.blocks + 1) * self.k)
         spreads = of_cells.scatters + of_cells.counts * of_cells.offsets.square().sum(1)  # about the mean of all rows
@@ -203,18 +212,19 @@ class _SharedDistances:
 def mean_squared_distances(
     x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int, *, unit: bool = False
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Mean squared distance of each row to the others of its class (0 for the only row) and to the nearest other class.
+    """Return the mean squared distance of each row to the rest of its class, and to the nearest other class.
 
-    Over a class of n rows with mean μ and variance V = mean ‖x_j − μ‖² the mean of ‖x − x_j‖² is ‖x − μ‖² + V, and
-    n/(n − 1) times that over the others of its own. unit: of the rows' directions, where it is twice the mean of
-    1 − cos; a zero row is an InputError. codes: 0..k − 1, each at least once, k ≥ 2. Float64; beside x the memory is
-    that of the means and of a few blocks.
+    For a class of n rows with mean μ and variance V = mean ‖x_j − μ‖², the mean of ‖x − x_j‖² is ‖x − μ‖² + V; for the
+    row's own class, the mean over the other rows is n/(n − 1) times that, and 0 for the only row of a class. `unit`
+    uses the directions of the rows, for which the result is twice the mean of 1 − cos; it raises InputError for a zero
+    row. `codes` are 0..k − 1, each of which occurs, with k ≥ 2. The result is float64. Besides x, only the means and a
+    few blocks are held in memory.
     """
     lengths = codes.new_ones((len(x), 1))
     if unit:
         lengths = in_one_piece((_lengths(part) for part in x.split(SIZE)), len(x))
         if (lengths == 0).any():
-            for _ in unit_blocks(x):  # says which row
+            for _ in unit_blocks(x):  # raises an error that names the row
                 pass
 
     def blocks() -> Iterator[tuple[Tensor, Tensor]]:
@@ -222,7 +232,7 @@ def mean_squared_distances(
             yield part.double() / length, classes
 
     counts = torch.bincount(codes, minlength=k).double()
-    # about a row of each class, so that equal rows are exactly their mean: 0/0 stays 0/0
+    # relative to one row of each class, so that equal rows exactly equal their mean and 0/0 stays 0/0
     first = torch.full_like(counts, len(codes), dtype=torch.long)
     first = first.scatter_reduce(0, codes, torch.arange(len(codes), device=codes.device), "amin")
     bases = x[first].double() / lengths[first]
@@ -233,7 +243,7 @@ def mean_squared_distances(
     own = in_one_piece(((block - means[classes]).square().sum(1) for block, classes in blocks()), len(x))
     variances = own.new_zeros(k).index_add(0, codes, own) / counts
     origin = means.detach().mean(0)
-    # unit rows have the range that float32 products want
+    # unit rows have the range that float32 products need
     single = unit and x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
     nearest = (
         (squared_distances(block, means, centre=origin, single=single) + variances)
@@ -248,5 +258,5 @@ def mean_squared_distances(
 def _lengths(x: Float[Tensor, "b d"]) -> Float[Tensor, "b 1"]:
     if x.dtype != torch.float64:
         return torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64)
-    largest = x.detach().abs().amax(1, keepdim=True)  # its square may leave the range
+    largest = x.detach().abs().amax(1, keepdim=True)  # its square may leave the float64 range
     return largest * (x / torch.where(largest > 0, largest, 1)).norm(dim=1, keepdim=True)

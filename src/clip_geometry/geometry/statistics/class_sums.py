@@ -1,4 +1,4 @@
-"""The first two moments of every class of labeled rows: all that squared distances and cosines need, in O(nd)."""
+"""The first two moments of each class of labeled rows, which suffice for squared distances and cosines, in O(nd)."""
 
 import operator
 from collections.abc import Iterator
@@ -12,23 +12,23 @@ from clip_geometry.rows.matrix import BLOCK, CACHED, SUMMED, Matrix, mean_row, t
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.rows.threads import spans_in_threads
 
-FEWEST_COLUMNS = 64  # a thread, from which on it pays
+FEWEST_COLUMNS = 64  # fewest columns per thread for threads to pay off
 
 
 class ClassSums(NamedTuple):
-    """Of n rows w in k classes; all float64. A class may be empty: its sum, offset and scatter are 0."""
+    """Sums over n rows w in k classes, in float64. A class may be empty; its sum, offset and scatter are then 0."""
 
-    counts: Float[Tensor, " k"]  # n_ω, rows of each class
-    mean: Float[Tensor, " d"]  # μ, of all rows
+    counts: Float[Tensor, " k"]  # n_ω, the number of rows of each class
+    mean: Float[Tensor, " d"]  # μ, the mean of all rows
     sums: Float[Tensor, "k d"]  # Σ_ω (w − μ)
-    offsets: Float[Tensor, "k d"]  # mean of the class − μ
+    offsets: Float[Tensor, "k d"]  # mean of each class − μ
     scatters: Float[Tensor, " k"]  # Σ_ω ‖w − mean of the class‖²
 
 
 def class_sums(x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int) -> ClassSums:
-    """The sums over classes 0..k−1, from differences only: nothing cancels far from the origin or in tight classes.
+    """Return the sums over the classes 0..k − 1, from differences only.
 
-    StreamedRows are read twice.
+    Nothing cancels for rows far from the origin or in tight classes. StreamedRows are read twice.
     """
     if isinstance(x, StreamedRows):
         return _of_streamed(x, codes, k)
@@ -46,7 +46,7 @@ def class_sums(x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int) -> Cla
 
 
 def _of_streamed(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums:
-    """One pass about the first row, which tells the means, and one about these."""
+    """Use two passes: the means, about the first row, then the scatters about the means."""
     counts, first = torch.bincount(codes, minlength=k).double(), x[0].double()
 
     def add(sums: Tensor, block: Tensor, own: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def _of_streamed(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums
         return sums
 
     sums = x.aggregate(lambda: first.new_zeros(k, len(first)), add, operator.add, SUMMED, codes)
-    shift = sums.sum(0) / len(x)  # of the mean from the first row
+    shift = sums.sum(0) / len(x)  # offset of the mean from the first row
     sums -= counts[:, None] * shift
     offsets = sums / counts.clamp(min=1)[:, None]
     means = first + shift + offsets
@@ -77,5 +77,5 @@ def _of_streamed(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums
 
 
 def _parts(block: Tensor, own: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Some rows at a time, in float64, and their codes."""
+    """Yield some rows at a time, in float64, with their codes."""
     return ((part.double(), codes) for part, codes in zip(block.split(CACHED), own.split(CACHED), strict=True))

@@ -1,4 +1,4 @@
-"""Two sets as distributions: transport along random directions."""
+"""Transport between two sets, seen as distributions, along random directions."""
 
 import functools
 from collections.abc import Iterator
@@ -12,12 +12,14 @@ from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.geometry.statistics.sums import Means
 from clip_geometry.rows.matrix import Rows, about, as_two_sets, mean_row, total
 
-PROJECTED = 2**22  # numbers at a time: 32 MB
+PROJECTED = 2**22  # projected values per block: 32 MB
 
 
 class Transport(NamedTuple):
-    """Of the mean squared Wasserstein distance of the projections: the means' part, taken over all directions, and the
-    rest, over random ones. And the mean square of all entries."""
+    """The two parts of the mean squared Wasserstein distance of the projections, and the mean square of all entries.
+
+    `shift` is the part of the means, averaged over all directions; `rest` is the rest, averaged over random directions.
+    """
 
     shift: Float[Tensor, ""]
     rest: Float[Tensor, ""]
@@ -36,7 +38,7 @@ class Projections(Statistic):
         self._rows = as_two_sets(image, text, ("image", "text"))
 
     def transport(self, directions: int, seed: int) -> Transport:
-        """Over so many directions, which the seed draws."""
+        """Return the `Transport` over the given number of random directions, drawn with the seed."""
         means = Means(*self._rows)
         x, y = about(self._rows[0], means.image), about(self._rows[1], means.text)
         parts = _parts(x, len(x) + len(y), directions, seed)
@@ -45,7 +47,7 @@ class Projections(Statistic):
 
     @classmethod
     def without_each(cls, image: Dealt, text: Dealt) -> Iterator["Projections"] | None:
-        """Rows are projected and sorted once."""
+        """Project and sort the rows only once for all blocks."""
         if image.streamed or text.streamed:
             return None
         means = list(Means.without_each(image, text))
@@ -68,7 +70,7 @@ class Projections(Statistic):
 def _sorted_without_each(
     rows: Dealt, means: list[Tensor], axes: Float[Tensor, "d l"]
 ) -> Iterator[Float[Tensor, "m l"]]:
-    """The projections without each block about their mean, ascending."""
+    """Yield the sorted projections without each block, about their mean."""
     base = mean_row(rows.rows)
     values, order = (about(rows.rows, base) @ axes).T.sort(dim=1)
     for block, mean in enumerate(means):
@@ -76,13 +78,13 @@ def _sorted_without_each(
 
 
 def _parts(x: Tensor, rows: int, directions: int, seed: int) -> tuple[Float[Tensor, "d l"], ...]:
-    """The directions, as many at a time as the projections of all rows allow."""
+    """Split the directions into as many at a time as the projections of all rows allow."""
     return random_directions(x.shape[1], directions, seed).to(x.device).split(max(1, PROJECTED // rows), dim=1)
 
 
-@functools.lru_cache(maxsize=4)  # the jackknife asks for them again and again
+@functools.lru_cache(maxsize=4)  # the jackknife needs the same directions many times
 def random_directions(d: int, count: int, seed: int) -> Float[Tensor, "d l"]:
-    """Unit vectors, uniform on the sphere, d at a time orthonormal."""
+    """Return unit vectors that are uniform on the sphere; each group of d vectors is orthonormal."""
     generator = torch.Generator().manual_seed(seed)
     counts = [min(d, count - start) for start in range(0, count, d)]
     drawn = (torch.randn(d, some, generator=generator, dtype=torch.float64) for some in counts)
@@ -90,7 +92,7 @@ def random_directions(d: int, count: int, seed: int) -> Float[Tensor, "d l"]:
 
 
 def _squared_wasserstein(x: Float[Tensor, "n l"], y: Float[Tensor, "m l"]) -> Float[Tensor, " l"]:
-    """W₂² of each column, in ascending order: the mean squared difference of the quantile functions."""
+    """Return W₂² of each pair of sorted columns: the mean squared difference of the quantile functions."""
     n, m = len(x), len(y)
     if n == m:
         return (x - y).square().mean(0)

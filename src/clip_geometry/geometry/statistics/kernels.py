@@ -1,4 +1,4 @@
-"""Sums of kernels over the pairs of rows: exp(−t‖x_i − x_j‖²), and inner products."""
+"""Sums of kernels over pairs of rows: exp(−t‖x_i − x_j‖²), and inner products."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ from clip_geometry.rows.matrix import (
 )
 from clip_geometry.rows.streamed import StreamedRows
 
-BLOCK = 1024  # rows
-Sums = Float[Tensor, "4"] | list[float]  # over some pairs, see `_sums`
+BLOCK = 1024  # rows per block
+Sums = Float[Tensor, "4"] | list[float]  # the sums over some pairs that `_sums` returns
 
 
 class KernelSums(Statistic):
@@ -37,7 +37,7 @@ class KernelSums(Statistic):
         self._left = self._right = about(x, mean_row(x))
 
     def log_mean(self, t: float) -> Float[Tensor, ""]:
-        """Logarithm of the mean."""
+        """Return the logarithm of the mean."""
         left, right, sums = self._left, self._right, []
         once = left is right
         for first, block in zip(range(0, len(left), BLOCK), left.split(BLOCK), strict=True):
@@ -47,7 +47,10 @@ class KernelSums(Statistic):
 
     @classmethod
     def without_each(cls, *sets: Dealt) -> Iterator["KernelSums"] | None:
-        """From the sums over the pairs of every two blocks. Both sets lose the same rows."""
+        """Yield the statistic without each block, from the sums over each pair of blocks.
+
+        Both sets lose the same rows.
+        """
         if any(each.streamed for each in sets):
             return None
         middle = torch.stack([mean_row(each.rows) for each in sets]).mean(0)
@@ -71,7 +74,7 @@ class KernelSums(Statistic):
 
 
 class CrossKernelSums(KernelSums):
-    """The same over the rows of one set and those of the other that do not match."""
+    """`KernelSums` over the non-matching pairs of rows of two sets."""
 
     same_as = KernelSums
 
@@ -82,10 +85,11 @@ class CrossKernelSums(KernelSums):
 
 
 def _sums(t: float, x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], *, same: bool, once: bool) -> list[Sums]:
-    """Sums over the exponents e_p = t‖x_i − y_j‖² of two blocks, or nothing where these have no pairs.
+    """Return the sums over the exponents e_p = t‖x_i − y_j‖² of two blocks, or nothing if the blocks have no pairs.
 
-    Their minimum `low`, Σ exp(low − e_p), Σ (1 − exp(low − e_p)), which keeps its digits where it is small, and the
-    number of pairs. same: row i does not pair with row i; once: nor with those before it.
+    The sums are their minimum `low`, Σ exp(low − e_p), Σ (1 − exp(low − e_p)), which stays precise where it is small,
+    and the number of pairs. With `same`, row i does not pair with row i; with `once`, it does not pair with earlier
+    rows either.
     """
     exponents = t * squared_distances(x, y)
     if same:
@@ -99,16 +103,17 @@ def _sums(t: float, x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], *, same: b
     exps = logs.exp().sum()
     if exponents.requires_grad or exponents.is_cuda:
         return [torch.stack([low, exps, -logs.expm1().sum(), pairs])]
-    falls = -logs.expm1().sum() if exps > pairs / 2 else pairs - exps  # whose digits are all there
-    # small tensors that stay alive keep glibc from reusing the megabytes that are freed around them
+    # this difference is at least pairs / 2, so it does not cancel
+    falls = -logs.expm1().sum() if exps > pairs / 2 else pairs - exps
+    # floats instead of tensors: small live tensors keep glibc from reusing the megabytes freed around them
     return [[float(each) for each in (low, exps, falls, pairs)]]
 
 
 def _log_mean(parts: Sequence[Sums]) -> Float[Tensor, ""]:
-    """log of the mean of exp(−e_p) over all pairs: −low + log(mean of exp(low − e_p)).
+    """Return the log of the mean of exp(−e_p) over all pairs: −low + log(mean of exp(low − e_p)).
 
-    Where that mean is near 1, its logarithm would keep absolute digits only, so that it is taken from the falls: the
-    uniformity of tight rows is exact too.
+    If that mean is near 1, its logarithm would lose relative precision, so it is computed with log1p from the falls.
+    The uniformity of tight rows is then exact, too.
     """
     lows, exps, falls, pairs = torch.stack([torch.as_tensor(part, dtype=torch.float64) for part in parts], dim=1)
     low = lows.amin()
@@ -122,15 +127,15 @@ def _log_mean(parts: Sequence[Sums]) -> Float[Tensor, ""]:
 class LinearKernels(Statistic):
     """n(n − 3) times the unbiased HSIC (Song et al. 2012) of the linear kernels of aligned sets.
 
-    [tr K̃L̃ + 1ᵀK̃1 1ᵀL̃1/((n − 1)(n − 2)) − 2/(n − 2) 1ᵀK̃L̃1], K̃ = xxᵀ and L̃ = yyᵀ with zero diagonals, of rows less
-    their mean, of mean square length 1: neither changes their ratios, and fourth powers stay in range. Centering makes
-    the row sums of K̃ and L̃ equal to −‖x_i‖² and −‖y_i‖²; it changes nothing, since in this U-statistic every function
-    of one row alone cancels.
+    HSIC is [tr K̃L̃ + 1ᵀK̃1 1ᵀL̃1/((n − 1)(n − 2)) − 2/(n − 2) 1ᵀK̃L̃1], where K̃ = xxᵀ and L̃ = yyᵀ have zero
+    diagonals. The rows are centered and scaled to a mean square length of 1, which does not change the ratios and keeps
+    fourth powers in range. Centering makes the row sums of K̃ and L̃ equal to −‖x_i‖² and −‖y_i‖². It does not change
+    the result, because every function of one row alone cancels in this U-statistic.
 
     Attributes:
         n: Number of pairs.
-        between: Of x and y.
-        within: Of x and x, and of y and y.
+        between: The value for x and y.
+        within: The values for x and x, and for y and y.
     """
 
     def __init__(self, x: Rows, y: Rows):
@@ -149,13 +154,13 @@ class LinearKernels(Statistic):
 
     @classmethod
     def without_each(cls, x: Dealt, y: Dealt) -> Iterator["LinearKernels"] | None:
-        """From the products of all rows less those of the block."""
+        """Yield the statistic without each block, by subtracting the products of the block from those of all rows."""
         return None if x.streamed or y.streamed else _without_each(x, y)
 
 
 def _without_each(x: Dealt, y: Dealt) -> Iterator[LinearKernels]:
     sets = [_standardized(each.rows, name)[:] for each, name in zip((x, y), PAIR, strict=True)]
-    # the same inner products in at most n columns
+    # reduced to at most n columns, with the same inner products
     sets = [rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T for rows in sets]
     which = ((0, 1), (0, 0), (1, 1))
     products = [sets[i].T @ sets[j] for i, j in which]
@@ -186,7 +191,10 @@ def _standardized(x: Float[Matrix, "n d"], name: str) -> Float[Matrix, "n d"]:
 
 
 def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]:
-    """Of centered rows. tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩, from the smaller of the n × n and the d × e matrix."""
+    """Return `LinearKernels` for centered rows.
+
+    tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩ is computed from the smaller of the n × n and the d × e matrix.
+    """
     lengths_x, lengths_y = (
         in_one_piece((block.square().sum(1) for block in blocks(rows)), len(rows)) for rows in (x, y)
     )
@@ -200,6 +208,6 @@ def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]
 
 
 def _of_lengths(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
-    """All but the first term, from the squared lengths of the rows."""
+    """Return all terms but the first, from the squared lengths of the rows."""
     n = len(x)
     return x.sum() * y.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (x @ y)

@@ -1,4 +1,4 @@
-"""Moments of the rows up to the fourth, in one object that can be merged: across blocks, folders and processes."""
+"""Moments of the rows up to the fourth, which can be merged across blocks, folders and processes."""
 
 import functools
 import operator
@@ -19,20 +19,20 @@ from clip_geometry.rows.matrix import BLOCK, Matrix, Rows, as_matrix, as_rows, r
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.rows.threads import in_threads
 
-PART = 128  # rows whose products are summed in float32: of columns of two values 256 add up errors beyond 1e-6
-WIDE = 256  # columns from which on float32 is faster, and two halves are
-RANGE = 20  # binary orders from 1 within which sums of fourth powers stay far from the ends of float32
-STREAMED_BLOCK = 8192  # rows read at a time: merging them costs little beside their products
-THREADED = 4096  # rows of these about one mean: on every machine the same, and so are the roundings of their products
-MOST_BYTES = 2**28  # of the moments of all blocks
-GROUPED_BLOCK = 32768  # the same, where each block falls apart into groups
+PART = 128  # rows whose products are summed in float32; with 256, columns of two values add up errors beyond 1e-6
+WIDE = 256  # fewest columns for which float32 products, and splitting them into two halves, are faster
+RANGE = 20  # binary orders around 1 within which sums of fourth powers stay far from the ends of the float32 range
+STREAMED_BLOCK = 8192  # rows per block; merging blocks then costs little compared with their products
+THREADED = 4096  # rows of a block that share a mean; fixed, so that products are rounded the same on every machine
+MOST_BYTES = 2**28  # limit for the moments of all blocks
+GROUPED_BLOCK = 32768  # rows per block if each block is split into groups
 
 
 def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """mean, Σ c cᵀ, Σ‖c‖² c and Σ‖c‖⁴ of the rows w of a block, c = w − mean, in float64.
+    """Return mean, Σ c cᵀ, Σ‖c‖² c and Σ‖c‖⁴ of the rows w of a block in float64, where c = w − mean.
 
-    The products are taken about the mean rounded to the precision of the rows, so that differences of few digits keep
-    few: far from the origin their sums are exact. What the rounding took is put right in float64.
+    The products are computed about the mean rounded to the precision of the rows, so that differences with few digits
+    keep few digits and their sums are exact far from the origin. The rounding of the mean is corrected in float64.
     """
     mean = functools.reduce(operator.add, (part.double().sum(0) for part in block.split(PART))) / len(block)
     centre, scale = mean.to(block.dtype), _scale(block)
@@ -45,7 +45,7 @@ def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Ten
         cubes += squares @ c
         fourths += squares.double().square().sum()
     m2, t, q = products.sum() / scale**2, cubes / scale**3, fourths / scale**4
-    n, r = len(block), mean - centre.double()  # Σ c = n r, r from the centre to the mean
+    n, r = len(block), mean - centre.double()  # Σ c = n r, r from the center to the mean
     square, trace, along = r @ r, m2.trace(), m2 @ r
     moved_t = t - r * trace - 2 * along + 2 * n * square * r
     moved_q = q - 4 * (r @ t) + 2 * square * trace + 4 * (r @ along) - 3 * n * square**2
@@ -53,7 +53,7 @@ def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Ten
 
 
 def _scale(block: Float[Tensor, "b d"]) -> float:
-    """The power of two, which changes no digit, that brings rows near 1 whose squares may leave float32."""
+    """Return a power of two that brings rows near 1 if their squares may leave the float32 range, otherwise 1."""
     least, most = (float(bound) for bound in block.aminmax())
     scale = near_one(max(-least, most))
     return 1.0 if 2.0**-RANGE <= scale <= 2.0**RANGE else scale
@@ -74,7 +74,7 @@ class _Products:
         self.lower = block.new_zeros((d - self.half, d - self.half), dtype=torch.float64)
 
     def add(self, c: Float[Tensor, "b d"]) -> None:
-        if len(c) < PART:  # always of one shape: oneDNN keeps a kernel and its memory for each
+        if len(c) < PART:  # pad to one shape, because oneDNN keeps a kernel and its memory for each shape
             c = F.pad(c, (0, 0, 0, PART - len(c)))
         columns = c.T.contiguous()
         left, right = columns[: self.half], columns[self.half :]
@@ -92,8 +92,9 @@ class _Products:
 class Moments(Statistic):
     """Moments of n rows in d dimensions, which can be merged across blocks, folders and processes.
 
-    Everything that measures of the variance need, whatever n is. T is needed only to merge Q. With c = w − mean;
-    float64; differentiable in the rows. `Moments.of` makes them, `+` merges them.
+    They contain everything that measures of the variance need, independent of n. T is needed only to merge Q. In the
+    definitions below, c = w − mean for a row w. The moments are float64 and differentiable in the rows. `Moments.of`
+    creates them, and `+` merges them.
 
     Args:
         n: Number of rows.
@@ -120,19 +121,30 @@ class Moments(Statistic):
 
     @classmethod
     def of(cls, x: "Rows | Moments") -> "Moments":
-        """The moments of the rows of x, (n, d), n ≥ 1, in two passes; of StreamedRows in one, each block about its own
-        mean, by float32 products where d ≥ 256 and the rows are stored as float16 or float32 (to 1e-6 of each norm).
-        Raises InputError for unusable input, and where fourth powers of the rows about their mean exceed float64."""
+        """Compute the moments of rows.
+
+        Rows are read in two passes. StreamedRows are read in one pass, with each block about its own mean, and use
+        float32 products if d ≥ 256 and the rows are stored as float16 or float32 (precise to 1e-6 of each norm).
+
+        Args:
+            x: Rows, (n, d), n ≥ 1; or `Moments`, which are returned unchanged.
+
+        Returns:
+            The moments.
+
+        Raises:
+            InputError: The rows are not usable, or the fourth powers of the rows about their mean exceed float64.
+        """
         return x if isinstance(x, Moments) else _finite(_of(as_matrix(x, least=1)))
 
     @classmethod
     def without_each(cls, rows: Dealt) -> "Iterator[Moments] | None":
-        """The moments of the rows without each block, from those of the blocks; None where these take MOST_BYTES."""
+        """Yield the moments without each block, from those of the blocks; return None if these exceed MOST_BYTES."""
         return None if cls.too_large(rows.blocks, rows.rows.shape[1]) else iter(rows.shared(_without_each))
 
     @staticmethod
     def too_large(blocks: int, d: int) -> bool:
-        """Whether the moments of the rows without each block take more than MOST_BYTES."""
+        """Return whether the moments of the rows without each block need more than MOST_BYTES."""
         return 8 * (2 * blocks + 2) * d**2 > MOST_BYTES
 
     @property
@@ -142,18 +154,21 @@ class Moments(Statistic):
 
     @property
     def covariance(self) -> Float[Tensor, "d d"]:
-        """M2/(n − 1)."""
+        """Covariance of the rows, M2/(n − 1)."""
         return self.M2 / (self.n - 1)
 
     def __add__(self, other: "Moments") -> "Moments":
-        """The moments of both sets of rows together: Chan's formula, and its like for T and Q. Raises InputError where
-        fourth powers about the common mean exceed float64."""
+        """Return the moments of both sets of rows together, by Chan's formula and its analogs for T and Q.
+
+        Raises InputError if fourth powers about the common mean exceed float64.
+        """
         return _finite(self.merged(other)) if isinstance(other, Moments) else NotImplemented
 
     def merged(self, other: "Moments", *, in_place: bool = False) -> "Moments":
-        """The sum, with NaN or infinity where the rows or their fourth powers are not finite: for who needs only M2.
+        """Return the sum of both moments. It may contain NaN or infinity beyond M2; use it if only M2 is needed.
 
-        in_place: in this M2, because new matrices for each of many blocks would break up the heap.
+        Values are not finite if the rows or their fourth powers are not. With `in_place`, M2 is updated in place,
+        because new matrices for each of many blocks would fragment the heap.
         """
         if self.d != other.d:
             raise InputError(f"moments of dimension {self.d} and {other.d} cannot be merged; expected one space")
@@ -169,7 +184,7 @@ class Moments(Statistic):
         return _finite(self.merged(other, in_place=True))
 
     def _higher_about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor]:
-        """T and Q about another mean: c becomes c + δ, δ = old − new mean, and Σc = 0."""
+        """Return T and Q about another mean: c becomes c + δ with δ = old − new mean, and Σc = 0."""
         shift = self.mean - mean
         square, trace, along = shift @ shift, self.M2.trace(), self.M2 @ shift
         t = self.T + 2 * along + shift * (trace + self.n * square)
@@ -177,10 +192,16 @@ class Moments(Statistic):
         return t, q
 
     def all_reduce(self, group: Any = None) -> "Moments":
-        """The moments of the rows of all processes of a torch.distributed group, the same in each of them.
+        """Return the moments of the rows of all processes of a torch.distributed group, the same in each process.
 
-        Gradients flow back to every process and are those of the sum of the losses of all processes, so that
-        DistributedDataParallel, which averages, ends with the gradient of one loss over all rows.
+        Gradients flow back to every process and are those of the sum of the losses of all processes.
+        DistributedDataParallel, which averages gradients, thus ends with the gradient of one loss over all rows.
+
+        Args:
+            group: The process group; None for the default group.
+
+        Returns:
+            The merged moments.
         """
         sums = _Total.apply(torch.cat([self.n * self.mean, self.mean.new_tensor([self.n])]), group)
         n = round(float(sums[-1].detach()))
@@ -192,15 +213,15 @@ class Moments(Statistic):
 
 
 def _without_each(rows: Dealt) -> list[Moments]:
-    """Of the rows without each block: the sum of the blocks before it and of those after it."""
+    """Return the moments without each block: the sum of the blocks before it and of the blocks after it."""
     present, codes = rows.block_of.unique(return_inverse=True)
     if rows.streamed:  # in one pass
         parts = moments_of_groups(rows.rows, codes, len(present))
     else:
         parts = [Moments.of(rows.rows[rows.block_of == block]) for block in present]
-    after = [*accumulate(reversed(parts), Moments.__add__)]  # of the parts from each on, the last first
+    after = [*accumulate(reversed(parts), Moments.__add__)]  # sums of each part and all later ones, the last part first
     total, before = after.pop(), None
-    found = [total] * rows.blocks  # those of an empty block
+    found = [total] * rows.blocks  # the result for an empty block
     for number, part in zip(present.tolist(), parts, strict=True):
         rest = _sum(before, after.pop() if after else None)
         if number >= 0 and rest is not None:
@@ -220,7 +241,7 @@ def _finite(found: Moments) -> Moments:
 
 
 class _Total(torch.autograd.Function):
-    """The sum over all processes, of values and of gradients (torch.distributed's own is not differentiable)."""
+    """The sum of values, and of gradients, over all processes (that of torch.distributed is not differentiable)."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, group: Any) -> Tensor:
@@ -237,7 +258,7 @@ class _Total(torch.autograd.Function):
 
 
 def _of(x: Float[Matrix, "n d"]) -> Moments:
-    """T and Q may be infinite."""
+    """Return the moments of rows; T and Q may be infinite."""
     if isinstance(x, StreamedRows):
         return _of_streamed(x)
     return functools.reduce(Moments.merged, map(_by_float64_products, x.split(BLOCK)))
@@ -255,10 +276,14 @@ def _of_streamed(x: StreamedRows) -> Moments:
 
 
 def moments_of_groups(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> list[Moments]:
-    """The moments of the rows of each code 0..k − 1, all of which occur, in one pass; and so those of all rows."""
+    """Return the moments of the rows of each code 0..k − 1, in one pass; every code must occur.
+
+    This also stores the moments of all rows.
+    """
     of_block = _of_which_block(x)
 
-    room: Tensor | None = None  # for the rows of one code: new room for each, of as many sizes, would not be given back
+    # reused for the rows of one code: memory of many different sizes would not be returned to the system
+    room: Tensor | None = None
 
     def accumulate(found: dict[int, Moments], block: Tensor, own: Tensor) -> dict[int, Moments]:
         nonlocal room
@@ -276,7 +301,7 @@ def moments_of_groups(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> list
 
 
 def _merged(a: dict[int, Moments], b: dict[int, Moments]) -> dict[int, Moments]:
-    """In a's place."""
+    """Merge the moments of b into a."""
     for code, moments in b.items():
         a[code] = a[code]._absorb(moments) if code in a else moments
     return a
@@ -293,7 +318,7 @@ def _by_float32_products(block: Float[Tensor, "b d"]) -> Moments:
 
 
 def _by_float64_products(block: Float[Tensor, "b d"]) -> Moments:
-    centered = block.double() - block[0].double()  # exactly 0 where all rows are equal
+    centered = block.double() - block[0].double()  # exactly 0 if all rows are equal
     rest = centered.mean(0)
     centered = centered - rest
     squares = centered.square().sum(1)
@@ -303,25 +328,28 @@ def _by_float64_products(block: Float[Tensor, "b d"]) -> Moments:
 
 
 def as_moments(x: Rows | Moments, *, least: int = 2, least_d: int = 1) -> Moments:
-    """The moments of rows, or moments as they are: of at least `least` rows that are not all equal."""
+    """Return the moments of rows, or moments unchanged, after checking sizes and spread.
+
+    Raises InputError for fewer than `least` rows, for fewer than `least_d` columns, and if all rows are equal.
+    """
     if isinstance(x, Moments) and (x.n < least or x.d < least_d):
         raise InputError(f"the moments are of {x.n} × {x.d} numbers; expected at least {least} rows, {least_d} columns")
-    if isinstance(x, StreamedRows):  # float32 products of equal rows may leave a rest
+    if isinstance(x, StreamedRows):  # float32 products of equal rows may leave a remainder
         require_spread(as_matrix(x, least=least, least_d=least_d))
     moments = x if isinstance(x, Moments) else _of(as_matrix(x, least=least, least_d=least_d))
     trace = moments.M2.trace()
     if not trace.isfinite():
         raise InputError("the moments are not finite; leave out rows with NaN or infinity, or rescale them")
-    if trace == 0:  # exact for equal rows: their mean is exact
+    if trace == 0:  # exact for equal rows, because their mean is exact
         raise InputError(f"all {moments.n} rows of x are equal; the measure is undefined without spread")
     return moments
 
 
 def scatter(x: Rows | Moments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
-    """M2 alone. Of wide float32 rows without a gradient by float32 products, to 1e-7 of its norm (1e-6 where a
-    column has few values, whose rounding errors add up).
+    """Return M2 only.
 
-    Raises InputError as as_moments does.
+    Wide float32 rows without a gradient use float32 products, which are precise to 1e-7 of the norm of M2 (1e-6 if a
+    column has few different values, whose rounding errors add up). Raises the InputErrors of `as_moments`.
     """
     if isinstance(x, Moments | StreamedRows):
         return as_moments(x, least_d=least_d).M2

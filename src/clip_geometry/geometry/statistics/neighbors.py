@@ -1,4 +1,4 @@
-"""The nearest neighbors of every row, within a set and within both sets of pairs."""
+"""The nearest neighbors of each row, within one set and within each of two paired sets."""
 
 from functools import cached_property
 from typing import Any
@@ -13,25 +13,25 @@ from clip_geometry.rows.arguments import Integer, whole_number
 from clip_geometry.rows.matrix import Rows, as_aligned, as_matrix, as_unit_rows, require_spread
 from clip_geometry.rows.streamed import StreamedRows
 
-SHORT = 10  # length of the shortest list, of which most measures take the beginning
+SHORT = 10  # length of the shortest list; most measures use its beginning
 
-Found = tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]  # distances, ascending, and indices; see `nearest`
+Found = tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]  # ascending distances, and indices; see `nearest`
 
 
 class Neighbors(Statistic):
-    """The nearest other rows of each row of one set, Euclidean, as given or of their directions.
+    """The nearest other rows of each row of a set, by Euclidean distance of the rows as given or of their directions.
 
     Attributes:
-        rows: (n, d), as given.
+        rows: Rows as given, (n, d).
         n: Number of rows.
-        unit: `Neighbors` of the rows made unit length: by cosine.
+        unit: `Neighbors` of the unit rows, which is the search by cosine.
     """
 
     def __init__(self, x: Rows, *, name: str = "x"):
         self.rows: Any = as_matrix(x, name=name)
         self.name = name
         self.n, self.streamed = len(self.rows), isinstance(self.rows, StreamedRows)
-        self._list: Found | None = None  # the longest that was asked for
+        self._list: Found | None = None  # the longest list computed so far
 
     @cached_property
     def unit(self) -> "Neighbors":
@@ -39,17 +39,17 @@ class Neighbors(Statistic):
         return self if rows is self.rows else Neighbors(rows, name=self.name)
 
     def require_spread(self) -> None:
-        """Raises InputError where all rows are equal."""
+        """Raise InputError if all rows are equal."""
         require_spread(self.rows, name=self.name)
 
     def by_cosine(self, k: Integer, *, least_k: int = 1) -> tuple["Neighbors", int]:
-        """Those of the directions, which must not all be equal, and k, checked."""
+        """Return the `Neighbors` of the directions, which must not all be equal, and the checked k."""
         k = self.checked(k, least_d=2, least_k=least_k)
         self.unit.require_spread()
         return self.unit, k
 
     def checked(self, k: Integer, *, least_d: int = 1, least_k: int = 1) -> int:
-        """k, from least_k on and below n; InputError for fewer columns than least_d."""
+        """Return k after checking that least_k ≤ k < n. Raises InputError also for fewer than least_d columns."""
         as_matrix(self.rows, name=self.name, least_d=least_d)
         k = whole_number(k, "k", least=least_k, of=", of neighbors")
         if self.n <= k:
@@ -59,7 +59,7 @@ class Neighbors(Statistic):
         return k
 
     def nearest(self, k: int) -> Found:
-        """Distances to the k nearest other rows, ascending, and their indices; equally near ones in their order."""
+        """Return the distances to the k nearest other rows, ascending, and their indices; ties are in index order."""
         if self._list is None or self._list[0].shape[1] < k:
             self._list = nearest.nearest(self.rows, max(k, min(SHORT, self.n - 1)))
         distances, indices = self._list
@@ -67,14 +67,14 @@ class Neighbors(Statistic):
 
 
 class PairedNeighbors(Statistic):
-    """`Neighbors` within each of two sets of the same items, which need not lie in one space."""
+    """`Neighbors` within each of two sets of the same items, which may have different dimensions."""
 
     def __init__(self, x: Rows, y: Rows):
         x, y = as_aligned(x, y, ("image", "text"), one_space=False, streams=True)
         self.image, self.text = Neighbors(x, name="image"), Neighbors(y, name="text")
 
     def unit(self, k: Integer, *, least_k: int = 1) -> tuple[Neighbors, Neighbors, int]:
-        """Those by cosine of both sets, and k, checked."""
+        """Return the `Neighbors` by cosine of both sets, and the checked k."""
         image, k = self.image.by_cosine(k, least_k=least_k)
         text, k = self.text.by_cosine(k, least_k=least_k)
         return image, text, k

@@ -1,4 +1,4 @@
-"""The spectrum of the rows: singular values, singular vectors, and the partition function along these."""
+"""The spectrum of the rows: singular values, singular vectors, and the partition function along the vectors."""
 
 import functools
 import math
@@ -16,8 +16,11 @@ from clip_geometry.rows.streamed import StreamedRows
 
 
 def triangle(x: Float[Matrix, "n d"], *, center: bool = False) -> Float[Tensor, "k d"]:
-    """R, upper triangular, k = min(n, d), with RᵀR = xᵀx, block by block in float64; center: of the rows less their
-    mean. StreamedRows are read for the first of both only: the mean is one row more."""
+    """Return R, upper triangular, (min(n, d), d), with RᵀR = xᵀx, computed block by block in float64.
+
+    With `center`, x is centered first. StreamedRows are read only once for both versions, because the uncentered R
+    follows from the centered one and the mean as an additional row.
+    """
     if isinstance(x, StreamedRows):
         if "triangle" not in x.known:
             x.known["triangle"] = _reduced(x, mean_row(x))
@@ -36,26 +39,29 @@ def _reduced(x: Float[Matrix, "n d"], mean: Float[Tensor, " d"] | float) -> Floa
 
 
 def _of(rows: Float[Tensor, "n d"]) -> Float[Tensor, "k d"]:
-    return torch.linalg.qr(rows, mode="reduced" if rows.requires_grad else "r").R  # a gradient needs Q
+    return torch.linalg.qr(rows, mode="reduced" if rows.requires_grad else "r").R  # the gradient needs Q
 
 
 class Spectrum(Statistic):
-    """Singular values of the rows, about their mean or as given."""
+    """Singular values of the rows, centered or as given."""
 
     def __init__(self, x: Rows | Moments):
         self.rows: Any = x if isinstance(x, Moments) else as_matrix(x)
         self.n: int = x.n if isinstance(x, Moments) else len(self.rows)
-        self._values: dict[bool, Tensor] = {}  # by center
+        self._values: dict[bool, Tensor] = {}  # keyed by `center`
 
     def require_spread(self) -> None:
-        """Raises InputError where all rows are equal."""
+        """Raise InputError if all rows are equal."""
         if isinstance(self.rows, Moments):
             as_moments(self.rows)
         else:
             require_spread(self.rows)
 
     def singular_values(self, *, center: bool) -> Float[Tensor, " k"]:
-        """Descending. Of `Moments`, whose eigenvalues are squares, those below 1e-8 of the largest are rounding."""
+        """Return the singular values in descending order.
+
+        Those of `Moments`, whose eigenvalues are squares, are rounding error below 1e-8 of the largest.
+        """
         if center not in self._values:
             self._values[center] = self._singular_values(center)
         return self._values[center]
@@ -75,19 +81,22 @@ class Spectrum(Statistic):
 
 
 class Decomposed:
-    """Decompositions of the rows without each block, from the products of all rows less those of the block.
+    """Decompositions of the rows without each block, by subtracting the products of the block from those of all rows.
 
-    wide: whether there are fewer rows than columns without any block.
+    `wide` tells whether there are at most as many rows as columns.
     """
 
     def __init__(self, dealt: Dealt):
         self.dealt, self.wide = dealt, len(dealt) <= dealt.rows.shape[1]
-        self._whole: dict[bool, tuple[Tensor, Tensor]] = {}  # by center: the rows and their products
-        self._squares: dict[tuple[int, bool], Tensor] = {}  # by block and center
+        self._whole: dict[bool, tuple[Tensor, Tensor]] = {}  # the rows and their products, keyed by `center`
+        self._squares: dict[tuple[int, bool], Tensor] = {}  # keyed by block and `center`
 
     def vectors(self, block: int) -> tuple[Float[Tensor, " r"], Float[Tensor, "r r"]]:
-        """Squared singular values, ascending, and orthonormal vectors: left ones if there are fewer rows than columns,
-        right ones otherwise. Squares below rounding are 0."""
+        """Return the squared singular values, ascending, and orthonormal singular vectors.
+
+        The vectors are left singular vectors if `wide`, otherwise right singular vectors. Squares below rounding error
+        are 0.
+        """
         squares, vectors = torch.linalg.eigh(self._product(block, center=False))
         self._squares[block, False] = squares = _without_rounding(squares, len(self.dealt))
         return squares, vectors
@@ -95,7 +104,7 @@ class Decomposed:
     def spectrum(self, block: int) -> Spectrum:
         def require_spread_without() -> None:
             first = self.dealt.kept(block).nonzero()[:2, 0]
-            if torch.equal(*self.dealt.rows[first]):  # otherwise the rows need not be copied
+            if torch.equal(*self.dealt.rows[first]):  # only then the rows must be copied for the full check
                 require_spread(self.dealt.without(block))
 
         def singular_values(*, center: bool) -> Float[Tensor, " r"]:
@@ -105,14 +114,14 @@ class Decomposed:
         return Spectrum.known(n=n, require_spread=require_spread_without, singular_values=singular_values)
 
     def squares(self, block: int, *, center: bool) -> Float[Tensor, " r"]:
-        """Squared singular values, ascending; those below rounding are 0."""
+        """Return the squared singular values, ascending; those below rounding error are 0."""
         if (block, center) not in self._squares:
             squares = torch.linalg.eigvalsh(self._product(block, center=center))
             self._squares[block, center] = _without_rounding(squares, len(self.dealt))
         return self._squares[block, center]
 
     def _product(self, block: int, *, center: bool) -> Float[Tensor, "r r"]:
-        """The smaller of X Xᵀ and Xᵀ X without the block, X about its own mean if asked for."""
+        """Return the smaller of X Xᵀ and Xᵀ X without the block, with X centered if `center` is set."""
         if center not in self._whole:
             rows = self.dealt.rows.double()
             rows = rows - rows.mean(0) if center else rows
@@ -124,7 +133,7 @@ class Decomposed:
             means = part.mean(0)
             return part - means - means[:, None] + means.mean() if center else part
         gone = rows[~kept]
-        part, total = whole - gone.T @ gone, gone.sum(0)  # all rows about their mean sum to 0
+        part, total = whole - gone.T @ gone, gone.sum(0)  # the centered rows sum to 0 over all blocks
         return part - torch.outer(total, total) / int(kept.sum()) if center else part
 
 
@@ -160,7 +169,7 @@ def _without(rows: Dealt, block: int) -> Partition:
         mean = rows.sums.mean + rows.means(rows.sums)[block]
         return Partition.known(forward=forward, backward=backward, along=mean @ vectors)
     products = vectors * squares.sqrt()
-    # directions without any row
+    # directions orthogonal to all rows
     none = products.new_full((rows.rows.shape[1] - len(squares),), float(len(products))).log()
     return Partition.known(
         forward=torch.cat([products.logsumexp(0), none]),
@@ -170,24 +179,27 @@ def _without(rows: Dealt, block: int) -> Partition:
 
 
 def _eigenvectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
-    """Ascending. Half the digits of the small ones are lost, where Z hardly depends on the direction."""
-    if isinstance(x, StreamedRows):  # whose triangle serves other measures, too
+    """Return the eigenvectors of xᵀx by ascending eigenvalue.
+
+    Those of small eigenvalues are precise to half of the digits, but there Z hardly depends on the direction.
+    """
+    if isinstance(x, StreamedRows):  # other measures use the same triangle
         return right_singular_vectors(x)
     return torch.linalg.eigh(total(block.T @ block for block in blocks(x))).eigenvectors
 
 
 def right_singular_vectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
-    """The eigenvectors of xᵀx to all digits, ascending, at several times the cost."""
+    """Return the eigenvectors of xᵀx to full precision, by ascending eigenvalue, at several times the cost."""
     return torch.linalg.svd(triangle(x)).Vh.T.flip(1)
 
 
 def log_partition(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> Float[Tensor, " k"]:
-    """log Z along the directions."""
+    """Return log Z along the directions."""
     return functools.reduce(torch.logaddexp, ((block @ directions).logsumexp(0) for block in blocks(x)))
 
 
 def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> tuple[Tensor, Tensor]:
-    """The same along the directions and along their negatives, from one pass."""
+    """Return log Z along the directions and along their negatives, in one pass."""
     products = (block @ directions for block in blocks(x))
     both = (torch.stack([block.logsumexp(0), (-block).logsumexp(0)]) for block in products)
     forward, backward = functools.reduce(torch.logaddexp, both)

@@ -1,4 +1,4 @@
-"""Means and spreads of rows, of their directions, and of pairs: linear in n, in blocks."""
+"""Means and spreads of rows, of their directions and of pairs, in blocks and linear in n."""
 
 import operator
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ class UnitSums(Statistic):
     Attributes:
         n: Number of rows.
         mean: ū, (d,).
-        spread: Σ‖u_i − ū‖², from differences, which keep their digits where all rows nearly coincide.
+        spread: Σ‖u_i − ū‖², computed from differences, which are precise even if all rows nearly coincide.
     """
 
     includes_all = True
@@ -61,8 +61,10 @@ class UnitSums(Statistic):
 
     @property
     def mean_distance(self) -> Float[Tensor, ""]:
-        """Mean of 1 − cos over the pairs of different rows: 1 − cos = ‖u − v‖²/2, so that it is the trace of the
-        covariance of the directions."""
+        """Mean of 1 − cos over the pairs of different rows.
+
+        Since 1 − cos = ‖u − v‖²/2, it is the trace of the covariance of the directions.
+        """
         return self.spread / (self.n - 1)
 
     @classmethod
@@ -77,8 +79,8 @@ class UnitPairs(Statistic):
 
     Attributes:
         n: Number of pairs.
-        image: `UnitSums` of the one set.
-        text: `UnitSums` of the other.
+        image: `UnitSums` of the first set.
+        text: `UnitSums` of the second set.
         apart: Σ‖u_i − v_i‖² over the pairs.
     """
 
@@ -137,12 +139,12 @@ def _apart_by_group(dealt: Dealt, rows: Iterable[Iterable[Tensor]]) -> Float[Ten
 
 
 class Means(Statistic):
-    """The mean rows of two sets, which need no pairs.
+    """The mean rows of two sets, which need not be paired.
 
     Attributes:
-        image: Mean of the one set, (d,).
-        text: Mean of the other.
-        squares: Mean squared length of the rows of each.
+        image: Mean of the first set, (d,).
+        text: Mean of the second set, (d,).
+        squares: Mean squared length of the rows of each set.
     """
 
     includes_all = True

@@ -1,4 +1,4 @@
-"""The checks of an index by subject: functions of a `Context`, each with its threshold and the reason beside it."""
+"""Checks of an index, one module per subject; each check is a function of a `Context` that yields findings."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,8 +24,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 HERE = Path(__file__).parent
 SEVERITIES = ("error", "warning", "note")
-ROWS = 100_000  # of a modality that are looked at, at most
-WORK = 10**8  # cosines computed for the neighbors of a modality: 10,000 rows are all queries
+ROWS = 100_000  # largest number of rows of a modality that the checks sample
+WORK = 10**8  # cosines to compute for the neighbors of a modality; up to 10,000 rows can all be queries
 NEIGHBORS = 10
 BLOCK = 4096
 
@@ -37,12 +37,12 @@ class Finding:
     Attributes:
         check: Name of the check, such as "shifted_pairs".
         severity: "error" if results of the index are wrong, "warning" if they are worse than they could be, "note" if
-            the reader should know it.
-        evidence: What was seen, with its standard error or p-value.
-        consequence: What it does to searches and measurements.
-        remedy: What to do.
-        modalities: The sets concerned.
-        values: The same numbers for programs; row numbers are those of the folder.
+            the reader should know about it.
+        evidence: What the check observed, with a standard error or p-value.
+        consequence: How the fault affects searches and measurements.
+        remedy: What to do about it.
+        modalities: The modalities that the finding concerns.
+        values: The same evidence in machine-readable form; row numbers refer to the rows of the folder.
 
     Example:
         >>> from clip_geometry.search.checks import Finding
@@ -68,7 +68,7 @@ Findings: TypeAlias = Iterator[Finding]
 
 
 def finding(check: str, severity: Severity, *modalities: str, **values: Any) -> Finding:
-    """Return a finding whose three texts are the macros of CHECK.j2, which take `modalities` and the values."""
+    """Return a finding whose three texts are rendered by the macros in CHECK.j2 from `modalities` and `values`."""
     words = _words(check)
     texts = (words(macro, v={"modalities": modalities, **values}) for macro in ("evidence", "consequence", "remedy"))
     return Finding(check, severity, *texts, modalities=modalities, values=values)
@@ -80,7 +80,7 @@ def _words(check: str) -> Words:
 
 
 class NotRun(NamedTuple):
-    """A check that did not run, and why; modalities: the sets that it left out, or none for all."""
+    """A check that did not run, the reason, and the modalities that it skipped (empty: all of them)."""
 
     check: str
     reason: str
@@ -88,10 +88,10 @@ class NotRun(NamedTuple):
 
 
 class NearestRows(NamedTuple):
-    """The nearest rows of some distinct rows, by Euclidean distance of unit rows.
+    """Nearest neighbors among distinct rows, by the Euclidean distance of unit rows.
 
-    numbers: (n,) of the rows searched in, which are distinct. queries: (q,) positions in `numbers`. distances, indices:
-    (q, k), ascending; indices are positions in `numbers`.
+    numbers: (n,) row numbers of the distinct rows that were searched. queries: (q,) positions of the queries in
+    `numbers`. distances, indices: (q, k), in ascending order of distance; indices are positions in `numbers`.
     """
 
     numbers: np.ndarray
@@ -101,7 +101,7 @@ class NearestRows(NamedTuple):
 
 
 def once(function: Method) -> Method:
-    """Compute what a function of a context returns for some modalities when it is first called, and keep it."""
+    """Cache the result of a `Context` function for each combination of modalities."""
 
     @wraps(function)
     def known(context: "Context", *modalities: str) -> Any:
@@ -111,15 +111,15 @@ def once(function: Method) -> Method:
             give_back()
         return context.known[key]
 
-    return known  # pyright: ignore[reportReturnType] # it is called as the function is
+    return known  # pyright: ignore[reportReturnType] # has the signature of the function
 
 
 class Context:
-    """The sets that are diagnosed, and what their checks share.
+    """The sets to diagnose, together with the results that several checks share.
 
     Args:
         sets: Modality → `Embeddings`.
-        other: Another split of the same data, in which copies of the rows would be leakage.
+        other: Another split of the same data, as modality → `Embeddings`. Copies of its rows in `sets` are leakage.
         seed: Seed of the samples and of the null values.
 
     Example:
@@ -136,15 +136,15 @@ class Context:
         self.other = None if other is None else Context(other, seed=seed)
         self.seed = seed
         self.not_run: list[NotRun] = []
-        self.known: dict[tuple[str, ...], Any] = {}  # by `once`
+        self.known: dict[tuple[str, ...], Any] = {}  # filled by `once`
 
     def skip(self, check: str, reason: str, *modalities: str) -> None:
-        """Note that a check, or its part for some sets, cannot run."""
+        """Record that a check cannot run, either at all or for the given modalities."""
         self.not_run.append(NotRun(check, reason, modalities))
 
     @once
     def lengths(self, modality: str) -> np.ndarray:
-        """The length of every row in float64; NaN for rows that hold NaN or infinity."""
+        """The length of every row in float64; NaN for rows that contain NaN or infinity."""
         vectors, parts = self.sets[modality].vectors, []
         for start in range(0, len(vectors), BLOCK):
             block = np.asarray(vectors[start : start + BLOCK], dtype=np.float64)
@@ -153,12 +153,12 @@ class Context:
         return np.concatenate(parts)
 
     def valid(self, modality: str) -> np.ndarray:
-        """Mask of the rows that have a direction."""
+        """Mask of the rows that have a direction: finite and not zero."""
         return self.lengths(modality) > 0
 
     @once
     def sample(self, modality: str) -> np.ndarray:
-        """Numbers of valid rows, ascending: all, or ROWS of them at random."""
+        """Numbers of the valid rows, ascending: all of them, or a random sample of `ROWS`."""
         numbers = np.flatnonzero(self.valid(modality))
         if len(numbers) <= ROWS:
             return numbers
@@ -166,35 +166,39 @@ class Context:
 
     @once
     def unit(self, modality: str) -> np.ndarray:
-        """The sampled rows in float32, of length 1."""
+        """The sampled rows at unit length, in float32."""
         return self.unit_rows(modality, self.sample(modality))
 
     def unit_rows(self, modality: str, numbers: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Return the rows of these numbers in float32, of length 1."""
+        """Return the rows with the given numbers at unit length, in float32."""
         vectors, lengths = self.sets[modality].vectors, self.lengths(modality)
         out = np.empty((len(numbers), vectors.shape[1]), np.float32) if out is None else out
         for start in range(0, len(numbers), BLOCK):
             rows = numbers[start : start + BLOCK]
-            with np.errstate(all="ignore"):  # rows without a direction, which callers leave out
+            with np.errstate(all="ignore"):  # rows without a direction; callers exclude them
                 out[start : start + BLOCK] = np.asarray(vectors[rows], dtype=np.float64) / lengths[rows, None]
             release(vectors)
         return out
 
     @once
     def first_equal(self, modality: str) -> np.ndarray:
-        """For every row, the number of the first row that equals it."""
+        """For every row, the number of the first row that is equal to it."""
         return first_equal(self.sets[modality].vectors)
 
     @once
     def neighbors(self, modality: str) -> NearestRows:
-        """The ten nearest of the sampled rows without exact copies; of many rows, those of a sample of queries."""
+        """The ten nearest neighbors among the sampled rows without exact copies; for large sets, of some rows only."""
         sample, first = self.sample(modality), self.first_equal(modality)
         kept = first[sample] == sample
         rows, queries = chosen(self.unit(modality), kept), self.queries(int(kept.sum()))
         return NearestRows(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
 
     def queries(self, n: int, among: int | None = None) -> np.ndarray:
-        """Numbers of the rows, of n, whose neighbors among n or another number of rows are looked for, ascending."""
+        """Choose which of n rows to use as queries, ascending.
+
+        `among` is the number of rows that each query is compared with (default: n). All n rows are queries if this
+        needs at most `WORK` cosines; otherwise a random sample is.
+        """
         most = max(1, WORK // max(1, n if among is None else among))
         if n <= most:
             return np.arange(n)
@@ -203,12 +207,12 @@ class Context:
     @property
     @once
     def couples(self) -> list[tuple[str, str]]:
-        """The modalities of one dimension that pair with each other."""
+        """The pairs of modalities that have the same dimension and whose rows can be paired."""
         return [couple for couple in combinations(in_order(self.sets), 2) if self.pairs(*couple) is not None]
 
     @once
     def pairs(self, one: str, other: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """Numbers of matching rows; None where nothing pairs, or in two spaces."""
+        """Row numbers of the matching rows; None if no rows pair or the dimensions differ."""
         first, second = self.sets[one], self.sets[other]
         try:
             return pair(first, second) if first.dim == second.dim else None
@@ -216,7 +220,7 @@ class Context:
             return None
 
     def of_one_space(self, check: str, couples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Yield the couples of one dimension, and note for a check those of two."""
+        """Yield the couples whose dimensions are equal, and record the others as skipped by the check."""
         for one, other in couples:
             if self.sets[one].dim == self.sets[other].dim:
                 yield one, other
@@ -225,26 +229,26 @@ class Context:
 
 
 def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The rows of a mask; no copy where these are all."""
+    """Return the rows selected by the mask, without a copy if it selects all of them."""
     return rows if mask.all() else rows[mask]
 
 
 def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and indices of the k nearest other rows of some of the rows, which are distinct, (q, k)."""
+    """Return distances and indices, (q, k), of the k nearest other rows of each query; all rows must be distinct."""
     x = torch.from_numpy(rows)
     if k < 1:
         return np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64)
     if len(queries) == len(rows):
         distances, indices = nearest(x, k)
         return distances.numpy(), indices.numpy()
-    # of a few queries; streamed rows are not copied as a whole
+    # with few queries, stream the rows: this avoids copying all of them
     distances, indices = (each.numpy() for each in nearest(x[queries], k + 1, y=StreamedRows.of(x)))
     others = indices != queries[:, None]  # each is its own nearest row
     return distances[others].reshape(-1, k), indices[others].reshape(-1, k)
 
 
 def first_equal(vectors: Any) -> np.ndarray:
-    """For each row, the number of the first row that equals it to the last bit: its own where it is no copy."""
+    """For each row, return the number of the first row that is bitwise equal to it: its own if no earlier one is."""
     seen: dict[bytes, int] = {}
     first = np.arange(len(vectors))
     for start in range(0, len(vectors), BLOCK):
@@ -257,13 +261,13 @@ def first_equal(vectors: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Check:
-    """A check.
+    """A registered check.
 
     Attributes:
-        name: As in its findings.
-        title: What it looks for.
+        name: Name of the check, as in its findings.
+        title: What the check looks for.
         function: Yields findings about the sets of a context.
-        threshold: From when on it reports, and why there.
+        threshold: Where the check starts to report, and why there.
 
     Example:
         >>> from clip_geometry.search.checks import checks
@@ -282,20 +286,21 @@ checks: Registry[Check] = Registry("check", "clip-geometry diagnose --help", dic
 
 
 def add_check(function: Callable[[Context], Findings]) -> Check:
-    """Register a function as the check of its name, which catalog.yaml explains."""
+    """Register a function as a check under its own name; catalog.yaml provides the description."""
     name = function.__name__
     return checks.add(name, Check(name, function=function, **CATALOG[name]))
 
 
 def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Finding]:
-    """Run checks.
+    """Run checks on a context.
 
     Args:
-        context: The sets.
-        names: Of the checks; default: all.
+        context: The sets to check.
+        names: Names of the checks to run; default: all.
 
     Returns:
-        Their findings, errors first, then warnings and notes. What did not run, and why, is in `context.not_run`.
+        Their findings: errors first, then warnings and notes. `context.not_run` lists the checks that did not run, with
+        reasons.
 
     Raises:
         InputError: If a name is unknown.

@@ -1,4 +1,4 @@
-"""Copies: rows equal to others to the last bit or nearly, in one split and in two."""
+"""Duplicate rows, exact or nearly so, within one split and across two."""
 
 import math
 from typing import NamedTuple
@@ -24,14 +24,14 @@ from clip_geometry.search.checks import (
 )
 from clip_geometry.search.checks.modalities import foreign_numbers, own
 
-COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding leaves of equal rows is smaller
-# of near copies: distances that are too small for the distribution of the others, which are neighbors
-FALSE = 0.01  # expected share of natural neighbors among the marked ones
+COPY = 1e-4  # relative to the median distance to the nearest row; float32 rounding separates equal rows by less
+# near copies have distances too small for the distribution of the other distances, which are those of neighbors
+FALSE = 0.01  # expected share of natural neighbors among the marked rows
 P_VALUE = 1e-4
-MOST = 0.1  # of the median distance: what is farther is a neighbor, not a copy
-LOW, HIGH = 0.02, 0.2  # quantiles between which the tail's power is taken
-LEAST = 100  # distances
-SAME = ("text", "path", "image_path", "token", "word")  # columns that explain equal rows, as an equal item_id does
+MOST = 0.1  # relative to the median distance; a row farther away is a neighbor, not a copy
+LOW, HIGH = 0.02, 0.2  # quantiles between which the exponent of the tail is estimated
+LEAST = 100  # fewest distances for the check
+SAME = ("text", "path", "image_path", "token", "word")  # columns that explain equal rows, like item ids
 
 
 @add_check
@@ -52,7 +52,7 @@ def exact_duplicates(context: Context) -> Findings:
             values = {"count": len(same), "n": len(i), "across": True}
             yield finding("exact_duplicates", "error", one, other, **values, rows=i[same].tolist(), of=j[same].tolist())
         partner = np.full(len(context.sets[one]), -1)
-        partner[i[::-1]] = j[::-1]  # the first one of each row
+        partner[i[::-1]] = j[::-1]  # keep the first partner of each row
         mine, theirs = partner[copied[one]], partner[context.first_equal(one)[copied[one]]]
         second = context.first_equal(other)
         whole = (mine >= 0) & (theirs >= 0) & (mine != theirs) & (second[mine] == second[theirs])
@@ -68,9 +68,9 @@ def exact_duplicates(context: Context) -> Findings:
 
 
 def unexplained_copies(embeddings: Embeddings, first: np.ndarray) -> np.ndarray:
-    """Rows equal to an earlier one to the last bit, unless both have one item_id, text or path.
+    """Return the rows that are bitwise equal to an earlier row, unless both share an item_id, text or path.
 
-    first: what `first_equal` returns of the rows.
+    first: the result of `first_equal` for these rows.
     """
     rows = np.flatnonzero(first != np.arange(len(first)))
     for column in explaining(embeddings):
@@ -79,7 +79,7 @@ def unexplained_copies(embeddings: Embeddings, first: np.ndarray) -> np.ndarray:
 
 
 def explaining(embeddings: Embeddings) -> list[np.ndarray]:
-    """The columns that explain equal rows."""
+    """Return the columns whose equal values explain equal rows."""
     columns = [embeddings.item_id, *(embeddings.metadata.get(name) for name in SAME)]
     return [column for column in columns if column is not None]
 
@@ -118,8 +118,11 @@ def _scale(context: Context, modality: str) -> float:
 def _pair_rows(
     context: Context, one: str, other: str, scales: Context | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct pairs of rows of the usual space as one row each: the numbers of both rows, and their unit rows side by
-    side, (n, 2 d), each divided by its scale, which may be that of another context."""
+    """Represent each distinct pair of rows as one row of 2 d numbers.
+
+    Returns the numbers of both rows and their unit rows side by side, (n, 2 d), each divided by the scale of its
+    modality, optionally the scale in another context. Rows from another space are excluded.
+    """
     i, j = context.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
     usual = np.ones(len(i), dtype=bool)
     for modality, numbers in ((one, i), (other, j)):
@@ -178,9 +181,9 @@ def leakage(context: Context) -> Findings:
 def _leaked(
     context: Context, severity: Severity, numbers: np.ndarray, rows: np.ndarray, there: np.ndarray, *modalities: str
 ) -> Findings:
-    """Report rows that are copies of rows of the other split, and for a fault also near copies.
+    """Report rows that are exact copies of rows of the other split and, unless `severity` is "note", near copies too.
 
-    numbers: of the rows. Rows of pairs are divided by the median distance of neighbors already.
+    numbers: row numbers of `rows`. Rows of pairs are already divided by the median distance between neighbors.
     """
     scale = 1.0 if len(modalities) == 2 else _scale(context, *modalities)
     if not len(rows) or not len(there):
@@ -197,8 +200,11 @@ def _leaked(
 
 
 class Tail(NamedTuple):
-    """limit: distance up to which rows are marked. marked: number of them. expected: natural ones among them. p_value:
-    of as many natural ones or more. median: of the distances to the nearest row."""
+    """The lower tail of the distances to the nearest row.
+
+    limit: largest distance that is marked. marked: number of marked rows. expected: expected number under the null.
+    p_value: probability of `marked` or more rows under the null. median: median distance to the nearest row.
+    """
 
     limit: float
     marked: int
@@ -208,12 +214,13 @@ class Tail(NamedTuple):
 
 
 def too_near(distances: np.ndarray) -> Tail | None:
-    """Where the smallest of the distances to the nearest row are more than the others let expect; None if nowhere.
+    """Find which of the distances to the nearest row are smaller than the others predict; None if there are none.
 
-    Of smooth data in m dimensions, the share of distances below r falls as r^m. m is taken between two low quantiles:
-    farther up, classes of different density make it too small (drawn scenes), and farther down it only grows, so that
-    the extrapolation expects too many small distances rather than too few. Marked rows are left out and m is taken
-    again; where more than LOW of all are copies, those below a tenth of the upper decile are left out first.
+    For smooth data in m dimensions, the share of distances below r falls as r^m. m is estimated between two low
+    quantiles. At higher quantiles, m would be too small if classes differ in density (drawn scenes). At lower ones m
+    only grows, so the extrapolation expects too many small distances rather than too few. The marked rows are then
+    excluded and m is estimated again. In case more than LOW of all rows are copies, distances below a tenth of the
+    upper decile are excluded from the start.
     """
     from scipy.special import pdtrc
 

@@ -1,4 +1,4 @@
-"""Rows that are among the nearest of far too many others: of their modality, of a class of it, of another modality."""
+"""Hubs: rows that are among the nearest of far too many others, within a modality or class or across modalities."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -13,17 +13,17 @@ from clip_geometry.search.checks import NEIGHBORS, Context, Findings, add_check,
 from clip_geometry.search.checks.modalities import Gaussian, foreign_numbers, gaussian, own
 from clip_geometry.search.checks.pairs import matching
 
-FACTOR = 2.5  # clean CLIP, drawn scenes and untrained models stay below 1.6, across modalities of trained models too
-MATCHED = 0.02  # median rank of the partners: trained models have 0.000 to 0.005, weak ones 0.05 or more
-FIRST = 1.75  # of the null's first places, where pairs match: trained models have up to 1.2
-LEAST_FIRST = 0.02  # of the queries: below, a few captions that say the same of several images are hubs
-UNRELATED = 3.5  # where pairs hardly match or none are known: weak models have up to 2.0, untrained ones up to 2.8
-IN_CLASS = 3.0  # classes of 50 to 400 rows have up to 2.5
+FACTOR = 2.5  # clean CLIP, drawn scenes and untrained models stay below 1.6; so do trained ones across modalities
+MATCHED = 0.02  # median percentile of the partners: 0.000 to 0.005 for trained models, 0.05 or more for weak ones
+FIRST = 1.75  # multiple of the null share of first places, where pairs match; trained models have up to 1.2
+LEAST_FIRST = 0.02  # share of the queries; below it, a few captions that fit several images would count as hubs
+UNRELATED = 3.5  # where pairs hardly match or are unknown; weak models have up to 2.0, untrained ones up to 2.8
+IN_CLASS = 3.0  # clean classes of 50 to 400 rows have up to 2.5
 DRAWS = 3
-LEAST = 100  # rows
+LEAST = 100  # fewest rows for the check
 LEAST_OF_CLASS = 40
 NULL_WORK = 5 * 10**6
-NULL_ROWS = 20_000  # at most; among more rows, the share of the most frequent one is smaller
+NULL_ROWS = 20_000  # upper limit; among more rows, the most frequent one has a smaller share
 
 
 @add_check
@@ -56,7 +56,7 @@ def hubs(context: Context) -> Findings:
 
 
 def _across(context: Context, modality: str, other: str) -> Findings:
-    """Rows that are first, or in the top ten, for too many queries of the other modality."""
+    """Report rows that are first, or in the top ten, for too many queries of the other modality."""
     numbers, rows = _distinct(context, modality)
     asked = _distinct(context, other)[1]
     if min(len(numbers), len(asked)) < LEAST:
@@ -67,7 +67,7 @@ def _across(context: Context, modality: str, other: str) -> Findings:
     pairs = matching(context, *sorted((modality, other), key=list(context.sets).index))
     unknown = pairs is None or np.median(pairs.corrected) > MATCHED
     first = np.bincount(lists[:, 0], minlength=len(numbers)).argmax()
-    usual = Gaussian.of(np.delete(rows, first, axis=0))  # a row that lies apart would make the noise alike
+    usual = Gaussian.of(np.delete(rows, first, axis=0))  # an outlier would make the null rows resemble each other
     nulls = _null(context, usual, len(numbers), len(asked), (1, NEIGHBORS), gaussian(context, other))
     for k, factor, null in zip((1, NEIGHBORS), (FIRST, FACTOR), nulls, strict=True):
         limit = (UNRELATED if unknown else factor) * max(null.mean(), LEAST_FIRST if k == 1 else k / len(numbers))
@@ -99,7 +99,7 @@ def _in_classes(context: Context, modality: str, labels: np.ndarray, told: np.nd
 
 
 def _distinct(context: Context, modality: str) -> tuple[np.ndarray, np.ndarray]:
-    """The sampled rows of the usual space without copies, and their numbers."""
+    """Return the numbers and unit rows of the sample, without copies and without rows from another space."""
     sample = context.sample(modality)
     mask = (context.first_equal(modality)[sample] == sample) & own(context, modality)
     return sample[mask], chosen(context.unit(modality), mask)
@@ -108,7 +108,10 @@ def _distinct(context: Context, modality: str) -> tuple[np.ndarray, np.ndarray]:
 def _frequent(
     numbers: np.ndarray, lists: np.ndarray, null: np.ndarray, limit: float, told: np.ndarray | tuple = (), *, k: int
 ) -> dict[str, Any] | None:
-    """Describe the rows in more than this share of the lists, (q, k) positions or −1; None where there are none."""
+    """Describe the rows that appear in more than the share `limit` of the lists; None if there are none.
+
+    lists: (q, k) positions of neighbors, −1 for ignored ones.
+    """
     counts = np.bincount(lists[lists >= 0], minlength=len(numbers))
     hub = np.flatnonzero(counts > limit * len(lists))
     hub = hub[~np.isin(numbers[hub], told)]
@@ -134,9 +137,9 @@ def _nearest_of(asked: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def _null(
     context: Context, rows: Gaussian, n: int, lists: int, places: Sequence[int], asked: Gaussian | None = None
 ) -> np.ndarray:
-    """In which share of the lists the most frequent one of n Gaussian rows is, by length of the lists and draw.
+    """Return the largest share of the lists that any one of n Gaussian rows is in, by list length in `places` and draw.
 
-    n: of more than 20,000, so many are drawn. asked: independent queries; by default, the rows are the queries.
+    n is capped at 20,000. asked: independent queries; by default, the rows themselves are the queries.
     """
     generator, n = torch.Generator().manual_seed(context.seed), min(n, NULL_ROWS)
     lists, shares = min(lists, max(LEAST, NULL_WORK // n)), []

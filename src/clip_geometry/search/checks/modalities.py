@@ -1,9 +1,9 @@
-"""Groups of rows that lie apart: of another space than the rest, among another modality, across a modality gap.
+"""Groups of rows that lie apart: rows from another space, rows among another modality, and the modality gap.
 
-Rows of another space are another model's, another revision's, another seed's. Two models are related by no more than a
-random rotation, so that rows of one lie across the principal directions of the other as random directions do: d⟨u, v⟩²
-is near 1, where rows of one model have 7 (a small CLIP of drawn scenes) to 300 (CLIP ViT-B/32), since their cone and
-their few dimensions bring them together.
+Rows from another space come from another model, revision or seed. Two models are related by no more than a random
+rotation, so rows of one lie across the principal directions of the other like random directions: d⟨u, v⟩² is near 1.
+For two rows of one model it is 7 (a small CLIP of drawn scenes) to 300 (CLIP ViT-B/32), since they lie in one cone and
+in few dimensions.
 """
 
 import math
@@ -18,40 +18,40 @@ from clip_geometry.rows.matrix import BLOCK as MOMENT_BLOCK
 from clip_geometry.rows.matrix import total
 from clip_geometry.search.checks import BLOCK, NEIGHBORS, Context, Findings, add_check, chosen, finding, once
 
-SAMPLE = 1200  # rows among which the groups are looked for
-LEAST_OF_GROUP = 8  # rows of a group
+SAMPLE = 1200  # rows in which to look for the groups
+LEAST_OF_GROUP = 8  # smallest number of rows in a group
 RELATED = 0.1  # overlap of second moments; halves of clean sets have 0.2 to 0.99, random rotations 0 ± √2/d
-RELATED_LOCALLY = 0.4  # clusters that lie across each other still vary along the same directions: 0.7
-SEPARATED = 3.5  # deviations between held-out rows of the groups; two models have 5 to 10, isotropic noise under 2.5
+RELATED_LOCALLY = 0.4  # clusters with different second moments still vary along the same directions: 0.7
+SEPARATED = 3.5  # deviations between held-out rows of the groups: 5 to 10 for two models, under 2.5 for isotropic noise
 ROUNDS = 10
-MOMENT_ROWS = 20_000  # of a modality in its covariance, at most
+MOMENT_ROWS = 20_000  # largest number of rows for the covariance of a modality
 
 
 @once
 def foreign(context: Context, modality: str) -> "Foreign | None":
-    """Rows of another space than the rest; None where there are none."""
+    """Return the rows from a different space than the rest; None if there are none."""
     return foreign_rows(context.unit(modality), context.seed)
 
 
 def foreign_numbers(context: Context, modality: str) -> np.ndarray:
-    """Numbers of the rows of another space."""
+    """Return the numbers of the rows from another space."""
     found = foreign(context, modality)
     return context.sample(modality)[found.rows] if found is not None else np.empty(0, dtype=np.int64)
 
 
 def own(context: Context, modality: str) -> np.ndarray:
-    """Mask of the sampled rows that are of the usual space."""
+    """Return the mask of the sampled rows that belong to the usual space."""
     return ~np.isin(context.sample(modality), foreign_numbers(context, modality))
 
 
 def own_rows(context: Context, modality: str) -> np.ndarray:
-    """The sampled rows of the usual space at unit length."""
+    """Return the sampled rows of the usual space at unit length."""
     return chosen(context.unit(modality), own(context, modality))
 
 
 @once
 def shared_space(context: Context, one: str, other: str) -> "Overlap":
-    """Overlap of the covariances of the rows of two modalities, whatever their order."""
+    """Return the overlap of the covariances of two modalities, which does not depend on how their rows are paired."""
     every = (own_rows(context, modality) for modality in (one, other))
     some = [rows[:: -(-len(rows) // MOMENT_ROWS) or 1] for rows in every]
     return overlap(*(rows - rows.mean(0) for rows in some))
@@ -59,14 +59,14 @@ def shared_space(context: Context, one: str, other: str) -> "Overlap":
 
 @once
 def gaussian(context: Context, modality: str) -> "Gaussian":
-    """Noise with the mean and covariance of the rows of the usual space."""
+    """Return the Gaussian with the mean and covariance of the rows of the usual space."""
     return Gaussian.of(own_rows(context, modality))
 
 
 class Overlap(NamedTuple):
-    """Overlap of two second moments: 1 for equal ones, 0 on average after a random rotation.
+    """Overlap of two second moments: 1 if they are equal, 0 on average after a random rotation.
 
-    z: in standard deviations under a random rotation, whatever the spectra.
+    z: the overlap in standard deviations under a random rotation, whatever the spectra are.
     """
 
     value: float
@@ -74,11 +74,11 @@ class Overlap(NamedTuple):
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> Overlap:
-    """Overlap of the second moments of two sets of rows, (n, d) and (m, d), about the origin.
+    """Return the overlap of the second moments, about the origin, of two sets of rows, (n, d) and (m, d).
 
-    With A = aᵀa/n and B = bᵀb/m, both less their trace part: ⟨A, B⟩/(‖A‖‖B‖). Under a random rotation Q, ⟨A, QBQᵀ⟩ has
-    mean 0 and variance 2‖A‖²‖B‖²/((d − 1)(d + 2)), by the moments of the Haar measure. ‖A‖ is taken from two halves of
-    the rows, since the noise of few rows would lengthen it.
+    With A = aᵀa/n and B = bᵀb/m, both without their trace part, the overlap is ⟨A, B⟩/(‖A‖‖B‖). Under a random rotation
+    Q, ⟨A, QBQᵀ⟩ has mean 0 and variance 2‖A‖²‖B‖²/((d − 1)(d + 2)), by the moments of the Haar measure. ‖A‖ is
+    estimated from two halves of the rows, because the noise of few rows would inflate it.
     """
     d = a.shape[1]
     product = (traceless(a) * traceless(b)).sum()
@@ -90,7 +90,7 @@ def overlap(a: np.ndarray, b: np.ndarray) -> Overlap:
 
 
 def traceless(x: np.ndarray) -> np.ndarray:
-    """xᵀx/n less its mean eigenvalue, in float64."""
+    """Return xᵀx/n minus its mean eigenvalue times the identity, in float64."""
     x = np.asarray(x, dtype=np.float64)
     moment = x.T @ x / len(x)
     moment[np.diag_indices_from(moment)] -= np.trace(moment) / len(moment)
@@ -98,7 +98,7 @@ def traceless(x: np.ndarray) -> np.ndarray:
 
 
 class Gaussian(NamedTuple):
-    """The mean of unit rows and a root of their covariance: noise of `draw` has both, and is of length 1."""
+    """Mean and a root of the covariance of unit rows; `draw` samples noise with both and scales it to unit length."""
 
     mean: torch.Tensor
     root: torch.Tensor
@@ -107,7 +107,7 @@ class Gaussian(NamedTuple):
     def of(cls, rows: np.ndarray) -> "Gaussian":
         x = torch.from_numpy(rows)
         mean = x.mean(0)
-        if len(x) <= x.shape[1]:  # fewer rows than dimensions are a root themselves
+        if len(x) <= x.shape[1]:  # with fewer rows than dimensions, the centered rows are a root
             return cls(mean, (x - mean) / len(x) ** 0.5)
         covariance = total((block := part.double() - mean).T @ block for part in x.split(MOMENT_BLOCK)) / len(x)
         values, vectors = torch.linalg.eigh(covariance)
@@ -122,7 +122,11 @@ class Gaussian(NamedTuple):
 
 
 class Foreign(NamedTuple):
-    """rows: numbers of the rows in the smaller group. overlap: of the two groups. mean_cosine: of their means."""
+    """Rows from another space.
+
+    rows: numbers of the rows in the smaller group. overlap: overlap of the two groups. mean_cosine: cosine of their
+    means.
+    """
 
     rows: np.ndarray
     overlap: Overlap
@@ -130,10 +134,11 @@ class Foreign(NamedTuple):
 
 
 def foreign_rows(unit: np.ndarray, seed: int) -> Foreign | None:
-    """The smaller of two groups of unit rows that share no space; None where all rows share one.
+    """Return the smaller of two groups of unit rows that do not share a space; None if all rows share one.
 
-    Neither the second moments of the groups overlap, nor those of the differences between near rows, and nothing lies
-    between the groups: rows of isotropic noise can be split into two such groups as well, but not without a border.
+    Three conditions must hold: the second moments of the groups do not overlap; neither do the second moments of the
+    differences between near rows; and nothing lies between the groups. The last one matters because rows of isotropic
+    noise can also be split into two such groups, but without a border between them.
     """
     if len(unit) < 4 * LEAST_OF_GROUP:
         return None
@@ -157,9 +162,9 @@ def foreign_rows(unit: np.ndarray, seed: int) -> Foreign | None:
 
 
 def _separation(rows: np.ndarray, group: np.ndarray, generator: np.random.Generator) -> float:
-    """How far the groups are apart along the difference of their second moments, in sums of their deviations.
+    """Return the distance of the groups along the difference of their second moments, in sums of their deviations.
 
-    The difference is taken of one half of the rows, and the other half is measured.
+    One half of the rows determines the difference, and the other half is measured.
     """
     learned = np.zeros(len(rows), dtype=bool)
     for members in (np.flatnonzero(group), np.flatnonzero(~group)):
@@ -172,33 +177,33 @@ def _separation(rows: np.ndarray, group: np.ndarray, generator: np.random.Genera
 
 
 def _local(x: np.ndarray) -> np.ndarray:
-    """Differences of the rows to their nearest rows."""
+    """Return the difference between each row and its nearest row."""
     cosines = x @ x.T
     np.fill_diagonal(cosines, -2)
     return x - x[cosines.argmax(1)]
 
 
 def _apart(squares: np.ndarray) -> np.ndarray:
-    """Rows whose median square is a small part of the usual one: a minority that is foreign to most rows."""
+    """Return the mask of rows whose median squared cosine is well below the usual: a minority foreign to the others."""
     medians = np.median(squares, axis=1)
     return medians < 0.2 * np.median(medians)
 
 
 def _two_blocks(squares: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The two blocks of a matrix that is nearly block diagonal, by its two leading eigenvectors."""
+    """Split a nearly block-diagonal matrix into its two blocks by its two leading eigenvectors."""
     basis = np.linalg.qr(generator.normal(size=(len(squares), 4)))[0]
     for _ in range(20):
         basis = np.linalg.qr(squares @ basis)[0]
     values, vectors = np.linalg.eigh(basis.T @ squares @ basis)
     leading = (basis @ vectors)[:, -2:] * np.sqrt(np.maximum(values[-2:], 0))
     leading /= np.maximum(np.linalg.norm(leading, axis=1, keepdims=True), 1e-12)
-    first = leading[np.abs(leading @ leading[0]).argmin()]  # the row least like row 0, and the row least like that
+    first = leading[np.abs(leading @ leading[0]).argmin()]  # least similar to row 0, and to that row
     second = leading[np.abs(leading @ first).argmin()]
     return np.abs(leading @ first) > np.abs(leading @ second)
 
 
 def _refined(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The groups after each row went to the one whose second moment it lies along, a few times."""
+    """Reassign each row to the group along whose second moment it lies, up to `ROUNDS` times."""
     for _ in range(ROUNDS):
         if not LEAST_OF_GROUP <= group.sum() <= len(rows) - LEAST_OF_GROUP:
             break
@@ -210,17 +215,17 @@ def _refined(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _nearer(unit: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Rows that lie along the second moment of a rather than of b, both scaled to one length."""
+    """Return the mask of rows that lie along the second moment of a rather than of b, both scaled to the same norm."""
     first, second = traceless(a), traceless(b)
     difference = (first / np.linalg.norm(first) - second / np.linalg.norm(second)).astype(unit.dtype)
     return np.einsum("nd,nd->n", unit @ difference, unit) > 0
 
 
-LEAST = 50  # rows of each modality
-FIT = 5000  # rows of each modality that the direction is fitted on
-AWAY = 6.0  # standard deviations from the own modality; of clean rows, one in thousands is
-AMONG = 4.0  # of the other modality
-MOST = 0.1  # of the rows: more are another fault
+LEAST = 50  # fewest rows of each modality
+FIT = 5000  # rows of each modality on which the direction is fitted
+AWAY = 6.0  # standard deviations from its own modality; one in thousands of clean rows is that far away
+AMONG = 4.0  # standard deviations from the other modality
+MOST = 0.1  # largest share of misplaced rows; more indicate a different fault
 
 
 @add_check
@@ -234,7 +239,7 @@ def misplaced_rows(context: Context) -> Findings:
             continue
         rows = [own_rows(context, name) for name in (one, other)]
         scores = _scores(rows, [np.zeros(len(x), dtype=bool) for x in rows], context.seed)
-        # again without the rows that are out of place: they turn the direction
+        # refit without the misplaced rows, which rotate the direction
         scores = _scores(rows, [scores[0] < 0, scores[1] > 0], context.seed)
         astray = [scores[0] < 0, scores[1] > 0]
         middles, spreads = zip(*map(_middle_and_spread, scores), strict=True)
@@ -252,7 +257,7 @@ def misplaced_rows(context: Context) -> Findings:
 
 
 def _scores(rows: list[np.ndarray], astray: list[np.ndarray], seed: int) -> list[np.ndarray]:
-    """Places of both modalities along the discriminant that was fitted on the other half of the rows, 0 in between."""
+    """Project both modalities on a discriminant fitted on the other half of the rows; 0 is midway between the means."""
     generator = np.random.default_rng(seed)
     half = [generator.permutation(len(x)) % 2 == 0 for x in rows]
     scores = [np.empty(len(x)) for x in rows]
@@ -273,14 +278,14 @@ def _scores(rows: list[np.ndarray], astray: list[np.ndarray], seed: int) -> list
 
 
 def _middle_and_spread(scores: np.ndarray) -> tuple[float, float]:
-    """Median, and standard deviation by the median absolute deviation."""
+    """Return the median, and the standard deviation estimated from the median absolute deviation."""
     middle = float(np.median(scores))
     return middle, max(1.4826 * float(np.median(np.abs(scores - middle))), 1e-12)
 
 
 QUERIES, INDEX = 1000, 5000
-BROKEN = 0.9  # share of the own modality in the top ten: at most one place is left for the other
-NOTABLE = 0.1  # above chance
+BROKEN = 0.9  # share of the query's own modality in the top ten; at most one place is left for the other
+NOTABLE = 0.1  # share above chance that is reported
 SURE = 4.0  # standard errors
 
 

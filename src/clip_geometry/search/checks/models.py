@@ -1,4 +1,4 @@
-"""The model behind the rows: one or two of them, built and given its texts as in training or not."""
+"""Checks of the model behind the rows: several models in one index, a wrong activation, truncated captions."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from clip_geometry.search.checks import Context, Findings, add_check, finding
 from clip_geometry.search.checks.modalities import LEAST_OF_GROUP, foreign, foreign_numbers
 from clip_geometry.search.checks.pairs import matching
 
-CLIP_CONTEXT = 77  # tokens of a text, start and end included, where no manifest says otherwise
-SOME = 0.01  # of the texts
+CLIP_CONTEXT = 77  # tokens per text, including start and end, unless a manifest says otherwise
+SOME = 0.01  # share of the texts
 OPENAI: dict[str, str] = catalog.read_yaml(Path(__file__).with_name("openai.yaml"))  # SHA-256 → model
 
 
@@ -41,10 +41,10 @@ def mixed_models(context: Context) -> Findings:
 
 
 def _differing(one: Embeddings, other: Embeddings) -> dict[str, list[str]]:
-    """What two manifests say otherwise of their models: field → both values."""
+    """Compare what two manifests say about their models: differing field → both values."""
     facts = [{**each.provenance, "weights": _facts(each).get("weights")} for each in (one, other)]
     names = ["model", "features", "precision", "seed", "weights"]
-    if any(_facts(each).get("image_model") for each in (one, other)):  # a text tower that meets another's images
+    if any(_facts(each).get("image_model") for each in (one, other)):  # a text tower for another model's images
         names = names[1:-1]
     fields: dict[str, list[str]] = {}
     for name in names:
@@ -55,7 +55,7 @@ def _differing(one: Embeddings, other: Embeddings) -> dict[str, list[str]]:
 
 
 def _facts(each: Embeddings) -> dict[str, Any]:
-    """What the manifest says of the encoder."""
+    """Return what the manifest says about the encoder."""
     facts = each.provenance.get("encoder")
     return facts if isinstance(facts, dict) else {}
 
@@ -81,7 +81,7 @@ def _is_quick(activation: str) -> bool:
 
 
 def _trained_with(each: Embeddings) -> tuple[bool, str]:
-    """Whether the weights were trained with QuickGELU, and how one knows; "" where nothing tells."""
+    """Return whether the weights were trained with QuickGELU and the evidence for the answer; "" if there is none."""
     model, weights = str(each.provenance.get("model") or ""), _facts(each).get("weights")
     checksum = str(weights.get("sha256")) if isinstance(weights, dict) else ""
     family, _, rest = model.partition(":")

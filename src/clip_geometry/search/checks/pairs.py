@@ -1,7 +1,8 @@
-"""Whether pairs belong together: their ranks among all rows, rows that are shifted, and the share of random pairs.
+"""Checks of whether pairs belong together: ranks of the partners, shifted rows, and the share of random pairs.
 
-The percentile of a pair is the share of other rows that are at least as near, by the cosine of centered unit rows, in
-each direction. Pairs of a trained model have percentiles near 0; those of random pairs are uniform, whatever the model.
+The percentile of a pair is the share of other rows that are at least as near as the partner, by the cosine of centered
+unit rows, in each direction. Pairs of a trained model have percentiles near 0. The percentiles of random pairs are
+uniform in any model.
 """
 
 import math
@@ -19,21 +20,21 @@ from clip_geometry.search.checks.modalities import foreign_numbers, gaussian, ow
 LEAST = 20  # fewer pairs prove nothing
 QUERIES = 2000
 CANDIDATES = 5000
-AT_CHANCE = 0.25  # percentile beyond which a pair is looked for elsewhere
+AT_CHANCE = 0.25  # percentile above which the partner of a row is looked for elsewhere
 CHANCE = 4.0  # standard deviations among random pairings: p = 0.00003
 SURE = 6.0  # standard deviations beyond the largest of n normal values
 DRIFT = 0.5
 DECAY = 0.448  # θ > 0 with E[exp(θ (log p − log q − DRIFT))] = exp(−DRIFT θ)/(1 − θ²) = 1 for uniform p and q
 P_VALUE = 1e-4
-SEGMENTS = 8  # at most
-MARGIN = 1.0  # of a row that is out of place, log p − log q is 3 to 6
+SEGMENTS = 8  # largest number of segments
+MARGIN = 1.0  # log p − log q is 3 to 6 for a misplaced row
 TAILS = (0.5, 0.6, 0.7, 0.8, 0.9)
 FLAT = 1.64  # standard deviations: a flat tail is rejected with p = 0.05
-LIKELIHOOD = 20.0  # log ratio by which random pairs have to explain the ranks better than a weak model
-CLEAN = 0.001  # share of clean pairs whose partner ranks in the farther half: 0 of 500 COCO pairs, 0 of 4,096 scenes
-CLEAN_P_VALUE = 1e-3  # of the pairs in the farther half, were all pairs clean
-MANY = 0.2  # of the pairs: not what a data set has by its nature
-FEW = 0.05  # of the pairs: below, a few hard items of a weak model look the same
+LIKELIHOOD = 20.0  # log likelihood ratio in favor of random pairs over a weak model
+CLEAN = 0.001  # share of clean pairs with the partner in the farther half: 0 of 500 COCO pairs, 0 of 4,096 scenes
+CLEAN_P_VALUE = 1e-3  # p-value of the number of pairs in the farther half if all pairs are clean
+MANY = 0.2  # share of the pairs; a clean data set does not have this many
+FEW = 0.05  # share of the pairs; below it, a few hard items of a weak model look the same
 
 
 @add_check
@@ -68,7 +69,7 @@ def shifted_pairs(context: Context) -> Findings:
 
 @add_check
 def shuffled_pairs(context: Context) -> Findings:
-    from scipy.special import bdtrc  # a fifth of a second, which `measure` does not need
+    from scipy.special import bdtrc  # imported here because it takes 0.2 seconds, and `measure` does not need it
 
     for one, other, found in _matchings(context, "shuffled_pairs"):
         n, far = len(found.queries), int((found.corrected > 0.5).sum() / 2)
@@ -86,10 +87,11 @@ def shuffled_pairs(context: Context) -> Findings:
 
 
 class Segment(NamedTuple):
-    """Rows `first` to `last` of one modality, 0 for the first and 1 for the second, that are out of place.
+    """A run of rows, `first` to `last`, of one modality whose partners are off by `shift` rows.
 
-    Row i of the first modality belongs with row i + shift of the second, cyclically. better: queries among these rows
-    that match better there than as given. z: Σ⟨a, b⟩ of the pairs at chance after the shift, in standard deviations.
+    side: the modality of these rows, 0 for the first and 1 for the second. Row i of the first modality belongs to row i
+    + shift of the second, cyclically. better: number of queries among these rows that match better after the shift than
+    as given. z: Σ⟨a, b⟩ after the shift over the pairs that match at chance as given, in standard deviations.
     """
 
     shift: int
@@ -101,9 +103,11 @@ class Segment(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """queries: (q,) positions among the n pairs whose percentiles are known. percentiles: (q, 2), with the pairs as
-    given. z: Σ⟨a, b⟩ of the pairs in standard deviations among all ways to pair the rows. segments: rows that are
-    shifted. corrected: percentiles after the shifts are undone. candidates: rows that a percentile counts among.
+    """How well the n pairs of two modalities match.
+
+    queries: (q,) positions of the pairs whose percentiles are known. percentiles: (q, 2), for the pairs as given. z:
+    Σ⟨a, b⟩ over the pairs, in standard deviations among all ways to pair the rows. segments: runs of shifted rows.
+    corrected: percentiles after the shifts are undone. candidates: number of rows that a percentile is computed among.
     """
 
     n: int
@@ -122,7 +126,7 @@ class Matching(NamedTuple):
 
 @once
 def matching(context: Context, one: str, other: str) -> Matching | None:
-    """How well the pairs of two modalities match, without rows of another space; None for too few pairs."""
+    """Match the pairs of two modalities, without rows from another space; return None if there are too few pairs."""
     both = [each[:ROWS] for each in context.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2]
     usable = distinct = np.ones(len(both[0]), dtype=bool)
     for modality, rows in zip((one, other), both, strict=True):
@@ -133,7 +137,7 @@ def matching(context: Context, one: str, other: str) -> Matching | None:
 
 
 def _matchings(context: Context, check: str) -> Iterator[tuple[str, str, Matching]]:
-    """Yield the couples with their matching, and note for a check those that have too few pairs."""
+    """Yield each couple with its matching, and record couples that have too few pairs as skipped by the check."""
     if not context.couples:
         context.skip(check, "no rows of two modalities pair")
     for one, other in context.couples:
@@ -144,10 +148,10 @@ def _matchings(context: Context, check: str) -> Iterator[tuple[str, str, Matchin
 
 
 def _unrelated(context: Context, one: str, other: str, found: Matching) -> bool:
-    """Whether the pairs match at chance, and rows have no partners in the other modality in another order either.
+    """Return whether the pairs match at chance and no other order of the rows would give them partners.
 
-    The nearest rows of trained models have 2.8 to 5.7 deviations, of untrained and weak ones (recall below 2%) at most
-    0.3.
+    For trained models, the cosine with the nearest row of the other modality exceeds that of noise by 2.8 to 5.7
+    deviations; for untrained and weak models (recall below 2%), by at most 0.3.
     """
     if not found.at_chance:
         return False
@@ -157,11 +161,11 @@ def _unrelated(context: Context, one: str, other: str, found: Matching) -> bool:
 
 @once
 def partners(context: Context, one: str, other: str) -> dict[str, float]:
-    """How near the nearest rows of the other modality are, whatever the order of the rows.
+    """Measure how near the nearest rows of the other modality are, regardless of the order of the rows.
 
     Returns:
-        cosine: of n sampled rows with their nearest row of the other modality, both centered, on average. noise,
-        deviation: mean and standard deviation for independent Gaussian rows with the same means and covariances.
+        cosine, the mean cosine of n sampled rows with their nearest row of the other modality, both centered; noise and
+        deviation, its mean and standard deviation for independent Gaussian rows of equal means and covariances; and n.
     """
     rows = [own_rows(context, modality) for modality in (one, other)]
     queries = context.queries(len(rows[0]), len(rows[1]))
@@ -174,7 +178,7 @@ def partners(context: Context, one: str, other: str) -> dict[str, float]:
 
 
 def _nearest_cosines(a: np.ndarray, b: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Cosines of some rows of a with their nearest row of b, both centered."""
+    """Return the cosines of selected rows of a with their nearest row of b, both centered."""
     means = [torch.from_numpy(x.mean(0)) for x in (a, b)]
 
     def unit(rows: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
@@ -186,8 +190,7 @@ def _nearest_cosines(a: np.ndarray, b: np.ndarray, queries: np.ndarray) -> np.nd
 
 
 class _CenteredPairs:
-    """Aligned unit rows, which are centered in their place. Rows that are not usable become zero: they keep their
-    places and match nothing."""
+    """Aligned unit rows, centered in place. Unusable rows become zero: they keep their positions and match nothing."""
 
     def __init__(self, a: np.ndarray, b: np.ndarray, usable: np.ndarray, among: np.ndarray):
         for x in (a, b):
@@ -196,7 +199,7 @@ class _CenteredPairs:
         self.a, self.b = a, b
         self.usable, self.among, self.n = usable, among, len(a)
         gram = (self.a.T @ self.a).astype(np.float64) * (self.b.T @ self.b)
-        self.deviation = math.sqrt(max(gram.sum(), 0.0)) / self.n  # of one product of random rows
+        self.deviation = math.sqrt(max(gram.sum(), 0.0)) / self.n  # of the product of two random rows
 
     def percentiles(self, rows: np.ndarray, partners: np.ndarray) -> np.ndarray:
         own = np.einsum("nd,nd->n", self.a[rows], self.b[partners])[:, None]
@@ -210,10 +213,10 @@ class _CenteredPairs:
 
 
 def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray, seed: int) -> Matching | None:
-    """The percentiles of pairs of aligned unit rows, and their shifts. None for fewer than LEAST distinct pairs.
+    """Compute the percentiles of pairs of aligned unit rows, and find shifts; None for fewer than LEAST distinct pairs.
 
-    a, b: in float32; they are changed.
-    Copies of earlier rows are neither queries nor counted: a batch that was written twice looks like a shift.
+    a, b: float32 rows, modified in place. Copies of earlier rows are neither queries nor candidates, because a batch
+    that was written twice looks like a shift.
     """
     generator = np.random.default_rng(seed)
     numbers = np.flatnonzero(usable & distinct)
@@ -233,11 +236,12 @@ def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray
 
 
 def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray) -> tuple[Segment, np.ndarray] | None:
-    """The rows that match best after one shift, and the percentiles with them put right; None where nothing is shifted.
+    """Find the run of rows that matches best after one shift; None if nothing is shifted.
 
-    Each row has the score log p − log q − DRIFT, with p its percentile as given and q that after the shift; the segment
-    is the run of rows with the largest sum. For random pairs, p and q are uniform and independent, and the largest sum
-    exceeds s with probability below n exp(−DECAY s) (Karlin and Altschul 1990); the shift is one of n.
+    Returns the segment, and the percentiles after its shift is undone. Each row has the score log p − log q − DRIFT,
+    where p is its percentile as given and q its percentile after the shift; the segment is the run of rows with the
+    largest sum. For random pairs, p and q are uniform and independent, and the largest sum exceeds s with probability
+    below n exp(−DECAY s) (Karlin and Altschul 1990); the shift is one of n.
     """
     given = percentiles.mean(1)
     astray = given > AT_CHANCE
@@ -258,12 +262,12 @@ def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray
         return _largest_run(np.log(before + least) - np.log(after(rows, side).mean(1) + least) - DRIFT)
 
     side, total = 1, run(queries, 1)[2]
-    if (other := run(queries, 0)[2]) > total + MARGIN:  # the shifted modality has one row more that is out of place
+    if (other := run(queries, 0)[2]) > total + MARGIN:  # the run is one row longer in the modality that is shifted
         side, total = 0, other
     if total < (2 * math.log(n) - math.log(P_VALUE)) / DECAY:
         return None
     ends = [queries[k] for k in run(queries, side)[:2]]
-    # every row near both ends, copies and rows that were not sampled among them
+    # every row near both ends, including copies and rows that were not sampled
     gap = 1 + int(np.diff(queries).max())
     near = [row for end in ends for row in range(max(0, end - gap), min(n, end + gap + 1)) if pairs.usable[row]]
     rows = np.union1d(queries, near)
@@ -276,7 +280,7 @@ def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray
 
 
 def _largest_run(values: np.ndarray) -> tuple[int, int, float]:
-    """First and last index of the run with the largest sum, and the sum."""
+    """Return the first and last index of the run with the largest sum, and the sum."""
     sums = np.concatenate(([0.0], np.cumsum(values)))
     gains = sums[1:] - np.minimum.accumulate(sums)[:-1]
     last = int(gains.argmax())
@@ -284,14 +288,14 @@ def _largest_run(values: np.ndarray) -> tuple[int, int, float]:
 
 
 def _shift(pairs: _CenteredPairs, rows: np.ndarray) -> tuple[int, float]:
-    """The shift at which these rows of a match b best, and its score, by one cross-correlation; 0 for none.
+    """Return the shift at which these rows of a match b best and its score, by one cross-correlation; shift 0 for none.
 
-    Of n random sums the largest is near √(2 ln n) standard deviations.
+    The largest of n random sums is near √(2 ln n) standard deviations.
     """
     from scipy.fft import irfft, next_fast_len, rfft
 
     a, b, n = pairs.a, pairs.b, pairs.n
-    size: Any = next_fast_len(2 * n, real=True)  # not cyclic in itself: shifts s and s − n are added below
+    size: Any = next_fast_len(2 * n, real=True)  # no wrap-around; shifts s and s − n are added below
     spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
     chosen = np.zeros(n, dtype=bool)
     chosen[rows] = True
@@ -309,11 +313,13 @@ def _shift(pairs: _CenteredPairs, rows: np.ndarray) -> tuple[int, float]:
 
 
 class RandomShare(NamedTuple):
-    """start: percentile from which on the tail is flat. beyond: queries beyond it, on average of both directions.
+    """Estimated share of random pairs.
 
-    share: of random pairs, beyond/(1 − start)/n; at most this, since pairs that belong together can rank as low. error:
-    its standard error. gain: log likelihood of the percentiles with random pairs, less that of a weak model without;
-    above LIKELIHOOD, the random pairs are apart from the others, rather than the tail of a weak model.
+    start: percentile from which the tail is flat. beyond: number of queries beyond it, averaged over both directions.
+    share: share of random pairs, beyond/(1 − start)/n; this is an upper bound, since pairs that belong together can
+    also rank low. error: standard error of the share. gain: log likelihood of the percentiles with random pairs, minus
+    that of a weak model without them. Above `LIKELIHOOD`, the random pairs are distinct from the others rather than the
+    tail of a weak model.
     """
 
     start: float
@@ -326,20 +332,21 @@ class RandomShare(NamedTuple):
 def random_share(percentiles: np.ndarray, least: float) -> RandomShare:
     """Estimate the share of random pairs.
 
-    Percentiles of random pairs are uniform, whatever the model, so that their density in the flat tail of all is their
-    share (Storey's π₀). A tail that falls is that of a weak model. A short tail is flat by chance; random pairs have to
-    explain all percentiles better: a weak model's are normal on the probit scale, with a mean below 0 and a deviation
-    of at most 1 (scores with Gaussian noise); random pairs add a standard normal part.
+    Percentiles of random pairs are uniform in any model, so the density in the flat tail of all percentiles is the
+    share of random pairs (Storey's π₀). A falling tail is that of a weak model. Since a short tail can be flat by
+    chance, random pairs must also explain all percentiles better than a weak model does. On the probit scale, the
+    percentiles of a weak model are normal with a mean below 0 and a deviation of at most 1 (scores with Gaussian
+    noise); random pairs add a standard normal component.
 
     Args:
         percentiles: (q, 2), in both directions.
-        least: The smallest step of a percentile.
+        least: Smallest step between percentiles.
     """
     from scipy.special import ndtri
 
     values = percentiles.ravel()
     n = len(percentiles)
-    # both directions of a pair are nearly equal: n pairs, not 2 n values
+    # both directions of a pair are nearly equal, so there are n independent values, not 2 n
     start = next((start for start in TAILS if _fall(values, start) < FLAT), TAILS[-1])
     beyond = float((values > start).sum() / 2)
     share = min(1.0, beyond / (1 - start) / n)
@@ -350,14 +357,16 @@ def random_share(percentiles: np.ndarray, least: float) -> RandomShare:
 
 
 def _fall(values: np.ndarray, start: float) -> float:
-    """By how many standard deviations the values beyond `start` lie below the middle of the tail, on average."""
+    """Return by how many standard deviations the mean of the values beyond `start` is below the middle of the tail."""
     tail = values[values > start]
     return (0.5 - (tail.mean() - start) / (1 - start)) * math.sqrt(12 * len(tail) / 2) if len(tail) else 0.0
 
 
 def _log_likelihood(scores: np.ndarray, mixed: bool) -> float:
-    """The largest log likelihood of a normal part with mean at most 0 and deviation at most 1, by the EM algorithm;
-    mixed: beside a standard normal one."""
+    """Maximize the log likelihood of a normal component with mean ≤ 0 and deviation ≤ 1, by the EM algorithm.
+
+    mixed: whether a standard normal component is added.
+    """
     share = 0.5 if mixed else 0.0
     own = scores <= np.median(scores) if mixed else np.ones(len(scores), bool)
     mean, deviation = min(scores[own].mean(), 0.0), min(max(scores[own].std(), 0.1), 1.0)

@@ -1,5 +1,4 @@
-"""What a cheap look at the sets tells a reader before the numbers do: pairs out of order, copies of rows, columns for
-rows."""
+"""Remarks on the sets, from a cheap look before they are measured: pairs out of order, duplicates, transposed sets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,13 +14,13 @@ from clip_geometry.search.checks.copies import explaining, unexplained_copies
 from clip_geometry.search.checks.pairs import match
 
 WORDS = Words(Path(__file__).with_name("remarks.j2"))
-RUNS, RUN = 8, 500  # pairs in a row, of more of them than these are
-ROWS, LEAST = 2000, 20  # that are looked at to tell a transposed set
-ROUNDING = 1e-5  # of unit rows in float32: those that differ by less are all the same
-# A transposed set, measured on 10 sets of real embeddings: lengths of their items vary by 0 to 0.07 (standard deviation
-# over mean), those of their dimensions by 0.4 to 1.4, and 18 times as much as those of the items
-VARIED, EQUAL = 0.3, 0.2  # variation of lengths: of dimensions at least, and of items at most, relative to that
-CONE = 0.1  # least average cosine of items; of whitened or standardized columns, whose lengths are equal, it is 0
+RUNS, RUN = 8, 500  # number and length of the runs of consecutive pairs to sample from longer sets
+ROWS, LEAST = 2000, 20  # most and fewest rows used to detect a transposed set
+ROUNDING = 1e-5  # unit rows in float32 that differ by less are equal
+# Thresholds for a transposed set. In 10 sets of real embeddings, the lengths of items vary by 0 to 0.07 (standard
+# deviation over mean) and those of dimensions by 0.4 to 1.4, 18 times as much as those of the items.
+VARIED, EQUAL = 0.3, 0.2  # lengths: least variation of dimensions, largest of items relative to it
+CONE = 0.1  # least average cosine of items; it is 0 for whitened or standardized columns, whose lengths are equal
 
 
 def remarks_on(
@@ -31,10 +30,10 @@ def remarks_on(
     *,
     all_rows: bool,
 ) -> Iterator[str]:
-    """One sentence for each thing that is worth knowing of the sets, as they were read.
+    """Yield one sentence for each thing worth knowing about the sets as they were read.
 
-    pairs: the matching rows of a couple; InputError where there are none. all_rows: whether copies are looked for, too,
-    which reads every row.
+    pairs: a function that returns the matching rows of a couple, or raises InputError if there are none. all_rows:
+    whether to look for copies as well, which reads every row.
     """
     layers = {layer for each in sets.values() for layer in np.unique(each.metadata.get("layer", ()))}
     if len(layers) > 1:
@@ -60,19 +59,19 @@ def remarks_on(
         untrained = all("/fresh" in str(each.provenance.get("model")) for each in (first, second))
         try:
             found = out_of_order(first, second, pairs(one, other), several=several)
-        except InputError:  # nothing pairs, which the measures of pairs say
+        except InputError:  # no rows pair; the measures of pairs report it
             continue
         if found and not untrained:
             yield found
 
 
 def looks_transposed(embeddings: Embeddings) -> bool:
-    """Whether columns look like items: about equally long and in a cone, while the lengths of rows vary."""
+    """Return whether columns look like items: about equally long and in a cone, while the lengths of rows vary."""
     n, d = embeddings.vectors.shape
     if min(n, d) < LEAST:
         return False
     x = np.asarray(embeddings.vectors[np.linspace(0, n - 1, min(n, ROWS)).astype(int)], dtype=np.float64)
-    with np.errstate(all="ignore"):  # zero columns and NaN: whoever measures them says so
+    with np.errstate(all="ignore"):  # zero columns and NaN, which the measures report
         rows, columns = (np.linalg.norm(x, axis=axis) for axis in (1, 0))
         varied, equal = (lengths.std() / lengths.mean() for lengths in (rows, columns))
         cosine = (np.square((x / columns).sum(1)).sum() - d) / (d * (d - 1))
@@ -82,9 +81,9 @@ def looks_transposed(embeddings: Embeddings) -> bool:
 def out_of_order(
     first: Embeddings, second: Embeddings, pairs: tuple[np.ndarray, np.ndarray], *, several: bool = False
 ) -> str | None:
-    """Whether pairs match no better than random ones, or worse than with the partner some rows away, see `match`.
+    """Return a remark if pairs match no better than random ones, or match better after a shift of rows (see `match`).
 
-    first, second: sets of one space, whose rows may lie in files. several: whether there are more couples.
+    first, second: sets in one space, whose rows may lie in files. several: whether there are other couples.
     """
     numbers = np.arange(len(pairs[0]))
     if len(numbers) > RUNS * RUN:

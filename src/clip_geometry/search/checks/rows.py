@@ -1,4 +1,4 @@
-"""Rows of one set: without a direction, not of length 1, with constant coordinates, rounded, too few."""
+"""Checks of the rows of one set: no direction, not unit length, constant coordinates, low precision, too few rows."""
 
 from typing import NamedTuple
 
@@ -28,11 +28,11 @@ def not_unit(context: Context) -> Findings:
         if not off.any():
             continue
         few, median, many = np.quantile(lengths, [0.01, 0.5, 0.99])
-        # lengths that vary pass through 1, too, but not more of them than through its surroundings
+        # lengths that vary are sometimes near 1 by chance, but no more often than near the neighboring values
         around = off & (np.abs(lengths - 1) < 3 * TOLERANCE)
         partly = bool((~off).sum() > max(TOLERANCE * len(lengths), 2 * around.sum()))
         same = bool(many - few < TOLERANCE * median)
-        raw = "key" in each.provenance  # a store of ours, which holds raw rows by design
+        raw = "key" in each.provenance  # a store of this package, which holds raw rows by design
         severity = "error" if partly else "note" if raw or same else "warning"
         values = {"count": int(off.sum()), "n": len(lengths), "partly": partly, "same": same, "raw": raw}
         quantiles = [float(few), float(median), float(many)]
@@ -42,7 +42,7 @@ def not_unit(context: Context) -> Findings:
 
 
 def _first_by_product(context: Context, modality: str) -> dict[str, int]:
-    """Of some queries, how many have another nearest row by inner product than by cosine."""
+    """Count the queries whose nearest row by inner product differs from their nearest row by cosine."""
     generator = np.random.default_rng(context.seed)
     unit, sample = context.unit(modality), context.sample(modality)
     index = generator.permutation(len(unit))[:INDEX]
@@ -54,11 +54,11 @@ def _first_by_product(context: Context, modality: str) -> dict[str, int]:
 
 
 ROWS = 20_000
-LEAST = 10  # rows
-FLAT = 1e-5  # of the median standard deviation of coordinates: float32 rounds unit rows to 1e-8, they have 1e-2 each
-RANK = 0.95  # of the possible rank
-ROUNDING = 2e-14  # variance; float32 products leave up to 5e-15 along a direction of unit rows, clean full ranks 1e-13
-BY_DESIGN = 0.015  # of the coordinates: all-MiniLM-L6-v2 has 3 of 384 (0.8%) that never vary
+LEAST = 10  # fewest rows for the check
+FLAT = 1e-5  # relative to the median standard deviation of coordinates (1e-2); float32 rounds unit rows to 1e-8
+RANK = 0.95  # relative to the largest possible rank
+ROUNDING = 2e-14  # variance: float32 rounding leaves up to 5e-15 along a direction, clean full-rank rows have 1e-13
+BY_DESIGN = 0.015  # share of the coordinates; in all-MiniLM-L6-v2, 3 of 384 (0.8%) never vary
 ONE_DIRECTION = 0.99  # average cosine; untrained models have 0.65 to 0.75, CLIP 0.5 to 0.8
 
 
@@ -89,7 +89,7 @@ def dead_dimensions(context: Context) -> Findings:
 
 
 def _constant(context: Context, modality: str) -> tuple[np.ndarray, int, np.ndarray]:
-    """Mask of the constant coordinates, the number of those that are zero, and the sampled rows at unit length."""
+    """Return the mask of constant coordinates, the number of all-zero ones, and the sampled rows at unit length."""
     sample = context.sample(modality)[:ROWS]
     raw = np.asarray(context.sets[modality].vectors[sample], dtype=np.float64)
     rows = raw / context.lengths(modality)[sample, None]
@@ -99,7 +99,7 @@ def _constant(context: Context, modality: str) -> tuple[np.ndarray, int, np.ndar
     return np.any([s <= FLAT * np.median(s) for s in spreads], axis=0), int((raw == 0).all(0).sum()), rows
 
 
-FEW = 100  # the standard error of a share near one half is then 5 points
+FEW = 100  # with 100 rows, a share near one half has a standard error of 5 percentage points
 
 
 @add_check
@@ -113,18 +113,21 @@ def too_few_rows(context: Context) -> Findings:
 
 
 FEW_ROWS = 1000
-BITS = {"bfloat16": 8, "float16": 11}  # of the mantissa, the leading one included
-OFF_GRID = 0.01  # of a step: what scaling to unit length in float32 leaves of whole numbers up to 127 is 1e-5
-LEVELS = 128  # of int8, up to the sign
-STEPS = 255  # of a column, as FAISS's scalar quantizer SQ8 has
-COARSE = 15  # steps of noise that leaves the ratios of no two values equal
+BITS = {"bfloat16": 8, "float16": 11}  # bits of the mantissa, including the implicit leading one
+OFF_GRID = 0.01  # in steps; scaling whole numbers up to 127 to unit length in float32 moves them by 1e-5
+LEVELS = 128  # magnitudes of int8
+STEPS = 255  # per column, as in FAISS's scalar quantizer SQ8
+COARSE = 15  # steps per column; noise of one such step leaves no two ratios equal
 RATIO_ROWS = 500
-SAME = 3e-7  # relative difference of two ratios of float32 values that is rounding
+SAME = 3e-7  # relative difference between two ratios of float32 values that rounding explains
 
 
 class RoundingGrid(NamedTuple):
-    """format: the numbers' format, or "steps of 0.0001". exact: whether the values themselves lie on it, rather than
-    multiples of them. step: (rows, d), distance from each value to the next."""
+    """The grid to which values were rounded.
+
+    format: name of the number format, or "steps of 0.0001". exact: whether the values themselves lie on the grid,
+    rather than multiples of them. step: (rows, d), distance from each value to the next grid point.
+    """
 
     format: str
     exact: bool
@@ -150,7 +153,7 @@ def low_precision(context: Context) -> Findings:
 
 
 def grid_of(rows: np.ndarray, seed: int) -> RoundingGrid | None:
-    """The coarse grid on which the values of float32 rows lie; None for float32 itself."""
+    """Return the coarse grid on which the values of float32 rows lie; None for full float32 precision."""
     if not (rows.view(np.uint32) & 0xFFFF).any():
         return RoundingGrid("bfloat16", True, _spacing(rows, 8))
     if np.abs(rows).max() < 65504 and np.array_equal(rows.astype(np.float16).astype(np.float32), rows):
@@ -163,7 +166,7 @@ def _spacing(rows: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _uniform(rows: np.ndarray) -> RoundingGrid | None:
-    """Whole multiples of a step: one for each row, or one for all."""
+    """Detect whole multiples of a step: one step per row, or one for all rows."""
     steps = np.array([_least_gap(row) for row in rows])[:, None]
     counts = rows / steps
     most = np.abs(counts).max()
@@ -177,7 +180,7 @@ def _uniform(rows: np.ndarray) -> RoundingGrid | None:
 
 
 def _least_gap(values: np.ndarray) -> float:
-    """The smallest difference of two values that are not the same up to float32 rounding; 1 for a single value."""
+    """Return the smallest difference of two values that float32 rounding does not explain; 1 for a single value."""
     distinct = np.unique(np.append(np.abs(values).ravel(), 0).astype(np.float64))
     gaps = np.diff(distinct)
     gaps = gaps[gaps > 1e-6 * distinct[-1]]
@@ -185,13 +188,13 @@ def _least_gap(values: np.ndarray) -> float:
 
 
 def _scaled(rows: np.ndarray, seed: int) -> RoundingGrid | None:
-    """A float format whose rows were scaled afterwards: equal values stay equal, and there are too many of them."""
+    """Detect a float format whose rows were scaled afterwards: equal values stay equal, and there are too many."""
     repeats = _repeats(rows)
     if repeats < len(rows) / 2:
         return None
     generator = np.random.default_rng(seed)
     for name, bits in BITS.items():
-        # values between those of the grid, as they were before, rounded again
+        # simulate unrounded values, and round them again
         smooth = rows.astype(np.float64) * 2 ** generator.uniform(0, 1, (len(rows), 1))
         smooth *= 1 + generator.uniform(-1, 1, rows.shape) * 2.0**-bits
         spacing = _spacing(smooth.astype(np.float32), bits)
@@ -202,19 +205,20 @@ def _scaled(rows: np.ndarray, seed: int) -> RoundingGrid | None:
 
 
 def _repeats(rows: np.ndarray) -> int:
-    """How many values of a row, zeros apart, equal another one of it up to their sign, all rows together.
+    """Count the nonzero values that equal another value of the same row up to the sign, over all rows.
 
-    Up to two units of float32: that is what scaling makes of equal values of different rows, never of one row, where
-    they stay equal.
+    Scaling maps equal values in different rows to values up to two float32 units apart, but never separates equal
+    values within one row.
     """
     values = np.sort(np.abs(rows), axis=1)
     return int(((np.diff(values, axis=1) == 0) & (values[:, 1:] > 0)).sum())
 
 
 def _by_dimension(rows: np.ndarray, seed: int) -> RoundingGrid | None:
-    """Columns that were rounded to steps of their own, whether or not the rows were scaled afterwards.
+    """Detect columns that were rounded in steps of their own, whether or not the rows were scaled afterwards.
 
-    Two rows have the same code in some columns, and there the same ratio: that of their scales.
+    Two rows have the same code in some columns. In all of these columns their ratio is the same: the ratio of their
+    scales.
     """
     few, generator = rows[:RATIO_ROWS], np.random.default_rng(seed)
     low, span = few.min(0), np.ptp(few, axis=0)
@@ -233,7 +237,7 @@ def _by_dimension(rows: np.ndarray, seed: int) -> RoundingGrid | None:
         return None
     gaps = np.diff(np.sort(few[:, varying], axis=0), axis=0)
     gaps[gaps <= 1e-6 * span[varying]] = np.inf
-    # values of a column repeat, and are whole steps apart, unless the rows were scaled afterwards
+    # unless the rows were scaled afterwards, values of a column repeat and are whole steps apart
     counts = np.median(span[varying] / gaps.min(0))
     exact = bool(counts < STEPS + 1)
     step = span / STEPS
@@ -245,9 +249,9 @@ def _by_dimension(rows: np.ndarray, seed: int) -> RoundingGrid | None:
 
 
 def _equal_ratios(rows: np.ndarray) -> int:
-    """In how many columns, all rows together, the ratio of a row to the next equals that in another column.
+    """Count the columns, over all rows, in which the ratio of a row to the next one equals the ratio in another column.
 
-    Copies and near copies, which have a ratio near 1 everywhere, are left out.
+    Copies and near copies are excluded, since their ratio is near 1 everywhere.
     """
     distances = np.linalg.norm(np.diff(rows, axis=0), axis=1)
     apart = distances > 0.2 * np.median(distances)
@@ -258,7 +262,7 @@ def _equal_ratios(rows: np.ndarray) -> int:
 
 
 def _by_rounding(rows: np.ndarray, grid: RoundingGrid, seed: int) -> tuple[int, int, float]:
-    """Places of the top ten that rounding of this size changes, of how many, and the error of a cosine."""
+    """Return how many top-ten places rounding of this size changes, the number of places, and the cosine error."""
     noise = np.random.default_rng(seed).uniform(-0.5, 0.5, rows.shape) * grid.step
     both = []
     for x in (rows, rows + noise):
@@ -270,5 +274,5 @@ def _by_rounding(rows: np.ndarray, grid: RoundingGrid, seed: int) -> tuple[int, 
     tops = [np.argpartition(-cosines, k - 1, axis=1)[:, :k] for cosines in both]
     kept = sum(len(np.intersect1d(one, other)) for one, other in zip(*tops, strict=True))
     off = ~np.eye(len(rows), dtype=bool)
-    # both the rows as they are and the noise carry one rounding each
+    # the given rows and the noise carry one rounding error each
     return k * len(rows) - kept, k * len(rows), float(np.std((both[1] - both[0])[off]))

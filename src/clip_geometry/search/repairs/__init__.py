@@ -1,4 +1,4 @@
-"""Repairs of a mixed index: maps of rows, calibrated scores, neighborhoods, fusions; here, their interface."""
+"""Repairs of a mixed index: maps of rows, calibrated scores, neighborhoods and fusions, with their common interface."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,22 +25,24 @@ Sets: TypeAlias = Mapping[str, np.ndarray]
 T = TypeVar("T")
 
 ITEMS_AT_ONCE = 8192
-SHARED = ("", "center[each]")  # pipelines of several repairs
-LOGIT_SCALE = 100.0  # of OpenAI's CLIP models, where nothing else is known
+SHARED = ("", "center[each]")  # pipelines that several repairs use
+LOGIT_SCALE = 100.0  # as in OpenAI's CLIP models; the default
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a repair learns from: rows of an index, which are its queries, too, and which of them are relevant to which.
+    """Data for a repair to learn from: rows of an index, which are also its queries, and their relevance to each other.
 
     Args:
-        rows: Modality → (n, d) rows of the index, of any length; repairs that need unit rows make them.
-        relevance: Of these rows, or None where nothing is known.
-        logit_scale: Of the model; posteriors without pairs need it.
-        kept: Where several repairs learn from these rows and score the same ones: what they have in common, once.
+        rows: Modality → (n, d) rows of the index, of any length; repairs that need unit rows normalize them.
+        relevance: Relevance of these rows to each other; None if unknown.
+        logit_scale: Logit scale of the model, which posteriors without pairs need.
+        kept: A cache for results that several repairs share when they learn from these rows and score the same ones;
+            None for no cache.
 
     Raises:
-        InputError: Rows are no matrices of one dimension, `relevance` is of other rows, or the scale is not positive.
+        InputError: The rows are not matrices of one dimension, `relevance` belongs to other rows, or the scale is not
+            positive.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -76,11 +78,11 @@ class Known:
 
     @property
     def kinds(self) -> Iterable[Kind]:
-        """All couples of a query's and an item's modality."""
+        """All combinations of a query modality and an item modality."""
         return product(self.modalities, self.modalities)
 
     def view(self, pipeline: str) -> "RepairView":
-        """Return the map of rows `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
+        """Return the view `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
 
         def fitted() -> RepairView:
             steps = ",".join(filter(None, ("normalize", pipeline, "normalize")))
@@ -91,28 +93,29 @@ class Known:
         return kept_in(self.kept, ("view", pipeline), fitted)
 
     def grades(self, kind: Kind) -> np.ndarray | None:
-        """The grade of each item for each row as a query, (n, m), where `relevance` says it."""
+        """Return the grade of each item for each row as a query, (n, m); None if `relevance` does not say."""
         query, item = kind
         if self.relevance is None or (query == item and not self.relevance.within):
             return None
         return self.relevance.dense(query, item).astype(np.float64)
 
     def pairs(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the rows of two modalities that are relevant to each other."""
+        """Return the row numbers of all relevant pairs of two modalities."""
         if (grades := self.grades((first, second))) is None:
             raise InputError("no pairs or labels of both modalities were given")
-        return np.nonzero(grades)  # pyright: ignore[reportReturnType] # of a matrix, so two
+        return np.nonzero(grades)  # pyright: ignore[reportReturnType] # two arrays, since grades is a matrix
 
 
 class Repair:
-    """Base of the repairs: `fit` learns from known rows, `scores` rates items of every modality on one scale.
+    """Base class of the repairs: `fit` learns from known rows, `scores` rates items of all modalities on one scale.
 
-    A subclass implements `_learn`, unless it learns nothing, and `scores`. Parameters are attributes of the same name,
-    and what is learned are declared attributes, of which `save` writes views_, terms_, knots_ and bank_.
+    A subclass implements `scores` and, if it learns anything, `_learn`. Parameters are attributes of the same name.
+    Learned values are declared attributes; `save` writes views_, terms_, knots_ and bank_.
 
     Attributes:
-        name: Of a class, what files call it; of a registered repair, its name with the variant in brackets.
-        memorizes: Whether scores of the rows that it was fitted on are not like those of others, as rows of a bank are.
+        name: For a class, its name in files; for a registered repair, its name with the variant in brackets.
+        memorizes: Whether the rows on which the repair was fitted get different scores than other rows, as the rows of
+            a bank do.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -126,7 +129,14 @@ class Repair:
     memorizes: bool = False
 
     def fit(self, known: Known) -> Self:
-        """Learn from known rows."""
+        """Learn from known rows.
+
+        Args:
+            known: The rows and their relevance.
+
+        Returns:
+            The repair itself.
+        """
         self._learn(known)
         return self
 
@@ -134,7 +144,7 @@ class Repair:
 
     @abstractmethod
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
-        """Return the score of each item for each query, (n, m), higher first, comparable over modalities of items.
+        """Return the score of each item for each query, (n, m), higher first, on one scale for all modalities of items.
 
         Args:
             query: Modality of the queries.
@@ -144,7 +154,7 @@ class Repair:
         """
 
     def require(self, known: Iterable[str], *given: str) -> None:
-        """Raise InputError for a modality that the repair was not fitted for."""
+        """Raise InputError if a given modality is not among those for which the repair was fitted."""
         known = sorted(known)
         for modality in given:
             if modality not in known:
@@ -153,14 +163,14 @@ class Repair:
                 )
 
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Return the scores of all items of an index by modality.
+        """Return the scores of all items of a mixed index by modality.
 
         Args:
             query: Modality of the queries.
             q: (n, d) queries.
             items: Modality → (m, d) items.
-            itself: (n,) number of each query among the items of its modality, whose score becomes −∞; None if the
-                queries are no items.
+            itself: (n,) the number of each query among the items of its modality, whose score becomes −∞; None if the
+                queries are not items.
         """
         found = {item: self.scores(query, q, item, x) for item, x in items.items()}
         if itself is not None:
@@ -168,21 +178,21 @@ class Repair:
         return found
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted repair as .safetensors (see `repair_file`), whole or not at all."""
+        """Write the fitted repair as .safetensors (see `repair_file`), completely or not at all."""
         from clip_geometry.search.repairs.repair_file import write_repair
 
         write_repair(self, Path(path))
 
     @staticmethod
     def load(path: str | Path) -> "Repair":
-        """Read what `save` wrote; raise InputError for damaged and for foreign files."""
+        """Read a file that `save` wrote; raise InputError for damaged files and for other files."""
         from clip_geometry.search.repairs.repair_file import read_repair
 
         return read_repair(Path(path))
 
 
 def kept_in(kept: dict[Any, Any] | None, key: Any, make: Callable[[], T]) -> T:
-    """Return kept[key], which `make` returns where it is not there yet; without kept, what `make` returns."""
+    """Return kept[key], computing it with `make` if it is missing; without a cache, return the result of `make`."""
     if kept is None:
         return make()
     if key not in kept:
@@ -192,11 +202,12 @@ def kept_in(kept: dict[Any, Any] | None, key: Any, make: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, eq=False)
 class RepairView:
-    """Maps of the rows before an inner product.
+    """Maps that are applied to the rows before an inner product.
 
     Args:
         maps: Modality → the map of its rows.
-        kept: Where several repairs score the same rows: these rows after the maps, and their products.
+        kept: A cache of mapped rows and their products, for several repairs that score the same rows; None for no
+            cache.
     """
 
     maps: Mapping[str, Affine]
@@ -205,16 +216,16 @@ class RepairView:
     def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
         """Return rows of a modality after its map."""
         affine = self.maps[modality]
-        return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # x is kept so that its id is its own
+        return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # keep x, so its id stays its own
 
     def products(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
-        """Return the inner products of queries and items after the maps, (n, m), which are not to be changed."""
+        """Return the inner products of queries and items after the maps, (n, m); callers must not modify them."""
         q, x = self.rows(query, q), self.rows(item, x)
         return kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
 
 
 class Term(NamedTuple):
-    """The score of one kind before its biases: slope · ⟨query, item⟩ + offset, of rows after a view."""
+    """Score of one kind before its biases: slope · ⟨query, item⟩ + offset, with rows after a view."""
 
     view: int
     slope: float = 1.0
@@ -222,18 +233,19 @@ class Term(NamedTuple):
 
 
 class InnerProduct(Repair):
-    """A repair whose score is one inner product of longer rows, so that any vector index can serve it.
+    """A repair whose score is one inner product of extended rows, so that any vector index can serve it.
 
     For a query of modality a and an item of modality m,
 
         score = slope[a, m] ⟨q', x'⟩ + offset[a, m] + b[a, m](x') + c[a, m](q'),
 
-    where ' is the view of the kind (a, m), and b and c are statistics of a bank of rows, or 0. `item_map` and
-    `query_map` of `shipping` write it as one inner product: for each view as many copies of the row as the slopes have
-    rank, one dimension for each modality of queries (offset and b) and, if there is a c, one for each of items.
+    where ' denotes the view of the kind (a, m), and b and c are statistics relative to a bank of rows, or 0. `item_map`
+    and `query_map` in `shipping` write the score as one inner product. Its rows have, for each view, as many copies of
+    the row as the rank of the slopes; one dimension for each query modality (offset and b); and, if there is a c, one
+    dimension for each item modality.
 
     Attributes:
-        views_: The maps before the products.
+        views_: The views before the products.
         terms_: Kind → its `Term`.
     """
 
@@ -241,10 +253,10 @@ class InnerProduct(Repair):
     terms_: Mapping[Kind, Term]
 
     def item_statistic(self, query: str, item: str) -> "BankStatistic | None":
-        """Return b, of items after the view."""
+        """Return b, a statistic of items after the view; None for 0."""
 
     def query_statistic(self, query: str, item: str) -> "BankStatistic | None":
-        """Return c, of queries after the view."""
+        """Return c, a statistic of queries after the view; None for 0."""
 
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         term = self.term(query, item)
@@ -268,21 +280,21 @@ class InnerProduct(Repair):
         return sorted({query for query, _ in self.terms_})
 
     def term(self, query: str, item: str) -> Term:
-        """Return the term of a kind; raise InputError before `fit` and for other modalities."""
+        """Return the term of a kind; raise InputError before `fit` and for unknown modalities."""
         if not hasattr(self, "terms_"):
             raise InputError(f"{self.name} is not fitted yet; call fit first")
         self.require({name for name, _ in self.terms_}, query, item)
         return self.terms_[query, item]
 
     def copies(self) -> list[tuple[int, dict[str, float], dict[str, float]]]:
-        """Return the copies of rows: their view, and the weight of each modality's queries and items."""
+        """Return the copies of rows: for each the view, and the weights for queries and for items of each modality."""
         names, found = self.modalities, []
         for v in range(len(self.views_)):
             terms = [[self.terms_[query, item] for item in names] for query in names]
             slopes = np.array([[term.slope if term.view == v else 0.0 for term in row] for row in terms])
             left, sizes, right = np.linalg.svd(slopes)
             for k in np.flatnonzero(sizes > 1e-12 * max(sizes[0], 1e-300)):
-                largest = right[k][np.abs(right[k]).argmax()]  # where all slopes are equal, items keep their length
+                largest = right[k][np.abs(right[k]).argmax()]  # if all slopes are equal, items keep their length
                 weights = largest * sizes[k] * left[:, k], right[k] / largest
                 found.append((v, *(dict(zip(names, each, strict=True)) for each in weights)))
         return found
@@ -290,7 +302,7 @@ class InnerProduct(Repair):
 
 @dataclass(frozen=True)
 class RepairEntry:
-    """A registered repair: its name, its class, and what catalog.yaml explains."""
+    """A registered repair: its name, its class, and its description from catalog.yaml."""
 
     name: str
     kind: type[Repair]
@@ -302,7 +314,7 @@ class RepairEntry:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self) -> Repair:
-        """Return the repair, not yet fitted."""
+        """Return a new repair, not yet fitted."""
         repair = self.kind(**self.parameters)
         repair.name = self.name
         return repair
@@ -312,10 +324,10 @@ repairs: Registry[RepairEntry] = Registry("repair", "clip-geometry list repairs"
 
 
 def make_repair(name: str) -> Repair:
-    """Return a repair by its name, not yet fitted.
+    """Return a repair by name, not yet fitted.
 
     Args:
-        name: As `clip-geometry list repairs` names it, such as "posterior".
+        name: Name of the repair, such as "posterior"; `clip-geometry list repairs` prints all names.
 
     Returns:
         The repair.

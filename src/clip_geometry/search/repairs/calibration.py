@@ -1,4 +1,4 @@
-"""Repairs of scores: each kind of score, image-image to text-text, on a scale of its own that the others can share."""
+"""Repairs that calibrate scores: each kind, from image-image to text-text, is mapped to a scale shared by all kinds."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -15,21 +15,21 @@ from clip_geometry.search.repairs.maps import TwoViews
 
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
 
-EQUAL = 1e-9  # deviation of cosines that differ by rounding only
-QUERIES = 250  # of each kind that curves are fitted to: with 1,000 items 250,000 scores
-KNOTS = 1e-6  # at least between two cosines of a curve, so that no step between copies turns on rounding
+EQUAL = 1e-9  # standard deviation up to which cosines differ by rounding only
+QUERIES = 250  # queries per kind to which curves are fitted: 250,000 scores with 1,000 items
+KNOTS = 1e-6  # least distance of two cosines of a curve, so that rounding decides on no step between copies
 ORDER = 1e-6  # slope added to a curve, so that equal values keep the order of the cosine
-WEAK = 0.1  # log odds a standard deviation of the cosine adds where it says nothing: float32 keeps its order
-RIDGE = 1e-6  # on the squared slope of standardized cosines, in proportion to the variance of targets of that share
+WEAK = 0.1  # log odds per standard deviation of an uninformative cosine; float32 still keeps its order
+RIDGE = 1e-6  # on the squared slope for standardized cosines, times the variance share · (1 − share) of targets
 
 
 class Calibrated(TwoViews):
-    """Base of the repairs that map the cosine of each kind by an increasing curve of its own.
+    """Base class of the repairs that map the cosine of each kind by an increasing curve of its own.
 
-    The order within each modality of items stays what it is in the view.
+    The order of items within a modality stays as in the view.
 
     Attributes:
-        relevance: Whether relevance matters.
+        relevance: Whether fitting uses relevance.
     """
 
     relevance: ClassVar[bool] = False
@@ -39,8 +39,8 @@ class Calibrated(TwoViews):
         """Fit the curve of one kind: slope and offset of a line, or the cosines and values of its knots.
 
         Args:
-            cosines: (s,) of a query and an item that it is not.
-            wanted: (s,) how relevant the items are, in [0, 1]; empty where relevance does not matter.
+            cosines: (s,) cosines between queries and items other than the queries themselves.
+            wanted: (s,) relevance of the items, in [0, 1]; empty if `relevance` is False.
         """
 
     def curves(self, known: Known) -> dict[Kind, tuple[Any, Any]]:
@@ -65,14 +65,14 @@ class Calibrated(TwoViews):
 
 
 class Line(Calibrated, InnerProduct):
-    """Base of the calibrations by a line: slope · cosine + offset."""
+    """Base class of the calibrations by a line: slope · cosine + offset."""
 
     def _learn(self, known: Known) -> None:
         self.terms_ = {kind: Term(self.number_of(*kind), *line) for kind, line in self.curves(known).items()}
 
 
 class Curved(Calibrated):
-    """Base of the calibrations by a piecewise linear curve: rerankers, since no inner product bends.
+    """Base class of the calibrations by a piecewise linear curve: rerankers, since no inner product bends.
 
     Attributes:
         knots_: Kind → (cosines, values) of the curve.
@@ -89,7 +89,7 @@ class Curved(Calibrated):
 
 
 class ZScore(Line):
-    """(cosine − mean) / standard deviation, both of all scores of the kind."""
+    """(cosine − mean) / standard deviation, both over all scores of the kind."""
 
     name = "zscore"
 
@@ -99,20 +99,20 @@ class ZScore(Line):
 
 
 class Quantile(Curved):
-    """The share of scores of the kind that are lower."""
+    """The share of scores of the kind that are lower than the score."""
 
     name = "quantile"
 
     def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         cosines, n = np.sort(cosines), len(cosines)
-        # ever finer towards the top, which is what a search sees
+        # finer toward the top, which is what a search sees
         places = np.unique((n - np.geomspace(1, n, 2000)).round().astype(int))
         places = places[np.diff(cosines[places], prepend=-2) > KNOTS]
         return cosines[places], (places + 0.5) / n
 
 
 class Posterior(Line):
-    """The log odds that an item is relevant, by a logistic regression on the cosine of each kind; see `targets`."""
+    """The log odds that an item is relevant, from a logistic regression on the cosine of each kind; see `targets`."""
 
     name = "posterior"
     relevance = True
@@ -135,22 +135,22 @@ class IsotonicPosterior(Curved):
 
 
 def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dict[Kind, np.ndarray]:
-    """Return how relevant each item is to each query, (n, m) in [0, 1], known or estimated.
+    """Return the relevance of each item to each query, (n, m) in [0, 1], known or estimated.
 
-    Where `Known.relevance` says it, that is the target: labels of every kind, pairs across modalities; grades above 1
-    are divided by the highest. Pairs do not say which images resemble each other. There the target is the agreement of
-    posteriors over another modality b: with p_i the softmax of row i's scaled cosines to all rows of b, ⟨p_i, p_j⟩ is
-    the probability that the same row of b describes both; the mean over all b. Where nothing is known, the target
-    across modalities is p itself. The scale is the most likely one of the pairs, or else the model's logit scale
-    divided by the spread.
+    The target is `Known.relevance` where it is available: for every kind with labels, and across modalities with pairs.
+    Grades above 1 are divided by the highest one. Pairs do not say which images resemble each other. With pairs, the
+    target within a modality is therefore the agreement of posteriors over another modality b: with p_i the softmax of
+    row i's scaled cosines to all rows of b, ⟨p_i, p_j⟩ is the probability that the same row of b describes both rows;
+    the target is the mean over all b. If nothing is known, the target across modalities is p itself. The scale is the
+    maximum-likelihood one for the pairs or, without pairs, the model's logit scale divided by the spread.
 
     Args:
-        known: What is known.
-        cosines: Kind → (n, m) cosines, after the view of the kind.
-        spreads: Kind → the standard deviation of its cosines in proportion to that of the raw ones.
+        known: Rows and their relevance.
+        cosines: Kind → (n, m) cosines after the view of the kind.
+        spreads: Kind → the standard deviation of its cosines, relative to that of the raw cosines.
 
     Raises:
-        InputError: There is one modality only, and no labels; or no item is relevant to any query.
+        InputError: There is only one modality and there are no labels, or no item is relevant to any query.
     """
     found, posteriors = {}, {}
     for kind, table in cosines.items():
@@ -173,7 +173,7 @@ def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dic
 
 
 def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
-    """Return the τ for which softmax(τ cosines) gives the relevant items of each query the highest likelihood."""
+    """Return the τ for which softmax(τ cosines) maximizes the likelihood of the relevant items of each query."""
     every = _every(cosines, QUERIES)
     cosines, grades = cosines[::every], grades[::every]
     queries = grades.sum(1) > 0
@@ -190,10 +190,10 @@ def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
 def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     """Return the slope > 0 and the offset of the log odds as a function of the cosine, by maximum likelihood.
 
-    Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets; it is in
-    proportion to how rare relevant items are. Where the cosine says nothing, because all targets are equal or higher
-    cosines are no more relevant, the log odds are about those of the share of relevant items (half an item at least),
-    with a slope of 0.1 for a standard deviation, so that items keep the order of the cosine in float32, too.
+    Targets may be probabilities. A small ridge on the slope bounds it if a threshold separates the targets; the ridge
+    is proportional to how rare relevant items are. The cosine is uninformative if all targets are equal or higher
+    cosines are no more relevant. Then the log odds are about those of the share of relevant items (at least half an
+    item), with a slope of 0.1 per standard deviation, so that items keep the order of the cosine even in float32.
 
     Raises:
         InputError: All cosines are equal.
@@ -217,7 +217,7 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
         cross = -float(weighted.mean())
         hessian = np.array([[-float(weighted @ z) / n - ridge, cross], [cross, -float(weight.mean()) - 1e-6 * ridge]])
         step = np.linalg.solve(hessian, gradient)
-        step *= min(1.0, 2.0 / np.abs(step).max()) if step.any() else 1.0  # far from the solution, it overshoots
+        step *= min(1.0, 2.0 / np.abs(step).max()) if step.any() else 1.0  # Newton overshoots far from the solution
         slope, offset = slope - step[0], offset - step[1]
         if np.abs(step).max() < 1e-9:
             break
@@ -227,7 +227,7 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
 
 
 def require_spread(cosines: np.ndarray) -> None:
-    """Raise InputError for equal cosines."""
+    """Raise InputError if all cosines are equal."""
     if cosines.std() < EQUAL:
         raise InputError("all cosines of a kind are equal; a calibration needs rows that differ")
 
@@ -242,5 +242,5 @@ def others(kind: Kind, table: np.ndarray, most: int) -> np.ndarray:
 
 
 def _every(table: np.ndarray, most: int) -> int:
-    """Return the stride that takes at most `most` rows."""
+    """Return the stride that selects at most `most` rows."""
     return -(-len(table) // most)

@@ -1,4 +1,4 @@
-"""Repairs that rank by the cosine: of raw rows, of mapped rows, or fused from a list for each modality."""
+"""Repairs that rank by the cosine: of raw rows, of mapped rows, or fused from one list per modality."""
 
 from collections.abc import Sequence
 
@@ -6,17 +6,17 @@ import numpy as np
 
 from clip_geometry.search.repairs import InnerProduct, Known, Repair, RepairView, Sets, Term, kept_in
 
-BEHIND = -4.0  # added to a cosine: below all others
-CONSTANT = 60.0  # of the paper; with an item in one index only, it changes no order
-TIE = 1e-6  # of a rank: keeps equal ranks apart, and less than the next rank
-DETERMINED = ("whiten", "procrustes", "least_squares")  # by as many rows as dimensions, which they fit exactly
+BEHIND = -4.0  # added to a cosine, this ranks an item below all others
+CONSTANT = 60.0  # as in the paper; it does not affect the order, since each item is in one index only
+TIE = 1e-6  # in ranks: separates equal ranks without reaching the next one
+DETERMINED = ("whiten", "procrustes", "least_squares")  # they fit as many rows as dimensions exactly
 
 
 class Mapped(InnerProduct):
-    """The cosine of rows after a pipeline, fitted on the known rows and, if it needs pairs, on the known pairs.
+    """The cosine of rows after a pipeline, fitted on the known rows or, if it needs pairs, on the known pairs.
 
     Args:
-        pipeline: Such as "center[each]"; rows are made unit length before it and after it.
+        pipeline: Steps, such as "center[each]"; rows are scaled to unit length before and after them.
     """
 
     name = "mapped"
@@ -32,13 +32,14 @@ class Mapped(InnerProduct):
 
 
 class TwoViews(Repair):
-    """Base of the repairs of cosines that may be centered: across modalities only, within one they are the raw ones.
+    """Base class of the repairs that may center cosines across modalities; within a modality, they use raw rows.
 
     Args:
-        centered: Across modalities, take the cosine without the mean of each modality, which may retrieve better.
+        centered: Whether to subtract the mean of each modality before cosines across modalities, which may retrieve
+            better.
 
     Attributes:
-        views_: The maps before the cosines: the raw rows and, if centered, the rows without their means.
+        views_: The views before the cosines: the raw rows and, if `centered`, the rows without their means.
     """
 
     views_: Sequence[RepairView]
@@ -51,11 +52,11 @@ class TwoViews(Repair):
         self.views_ = [known.view(pipeline) for pipeline in ("", "center[each]")[: 1 + self.centered]]
 
     def number_of(self, query: str, item: str) -> int:
-        """Return the number of the view of a kind."""
+        """Return the number of the view for a query and an item modality."""
         return int(self.centered and query != item)
 
     def view(self, query: str, item: str) -> RepairView:
-        """Return the view of a kind."""
+        """Return the view for a query and an item modality."""
         view = self.views_[self.number_of(query, item)]
         self.require(view.maps, query, item)
         return view
@@ -66,7 +67,7 @@ class TwoViews(Repair):
 
 
 class OtherOnly(TwoViews, InnerProduct):
-    """A search of the other modalities only, as with a filter: the query's own modality comes after all others."""
+    """A search of the other modalities only, as with a filter: items of the query's own modality come last."""
 
     name = "other"
 
@@ -78,17 +79,17 @@ class OtherOnly(TwoViews, InnerProduct):
 
 
 class ReciprocalRank(TwoViews):
-    """Reciprocal-rank fusion of one index for each modality: 1/(60 + rank), ranks by cosine from 1 on.
+    """Reciprocal-rank fusion of one index per modality: 1/(60 + rank), with ranks by cosine, starting at 1.
 
-    Each item is in one index only, so the fused list takes one item of each modality in turn. Equal ranks of several
-    modalities are ordered by modality: the query's own last, the others by name, so that an item of another modality
-    that is first in its index is first of all. With `own_first` the query's own is first. This order is written into
-    the scores, by 10⁻⁶ of a rank. Equal cosines within a modality are ranked by the number of the item. The query
-    itself takes no rank.
+    Each item is in one index only, so the fused list takes one item of each modality in turn. Equal ranks in several
+    modalities are ordered by modality: the query's own comes last and the others follow their names, so an item of
+    another modality that is first in its index is first overall. With `own_first`, the query's own modality comes
+    first. The scores encode this order by 10⁻⁶ of a rank. Equal cosines within a modality are ranked by the number of
+    the item. The query itself takes no rank.
 
     Args:
         own_first: Whether items of the query's own modality come first among equal ranks.
-        centered: Across modalities, rank by the cosine without the mean of each modality.
+        centered: Whether to rank across modalities by the cosine without the mean of each modality.
     """
 
     name = "rrf"
@@ -101,7 +102,7 @@ class ReciprocalRank(TwoViews):
         self.learn_views(known)
 
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
-        """Return the scores in an index of these items alone; for a mixed index, call `mixed`."""
+        """Return the scores in an index of these items alone; for a mixed index, use `mixed`."""
         return self.mixed(query, q, {item: x})[item]
 
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -119,7 +120,7 @@ class ReciprocalRank(TwoViews):
 
 
 def ranked(cosines: np.ndarray, itself: np.ndarray | None) -> np.ndarray:
-    """Return the rank of each item for each query from 1 on, of equal ones the first first; `itself` comes last."""
+    """Return the rank of each item for each query, from 1, with ties in item order; `itself` is ranked last."""
     if itself is not None:
         cosines = cosines.copy()
         cosines[np.arange(len(cosines)), itself] = -np.inf

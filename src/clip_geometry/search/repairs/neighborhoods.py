@@ -1,4 +1,4 @@
-"""Repairs by neighborhoods: an item that is near to many queries of a bank, a hub, counts less."""
+"""Repairs by neighborhoods: they lower the scores of hubs, items that are near many queries of a bank."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from clip_geometry.registry import InputError
 from clip_geometry.search.repairs import InnerProduct, Known, Term
 from clip_geometry.transforms import Normalize
 
-SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy
-ENTRIES = 2**20  # of a block of cosines: 8 MB
+SAME = 1e-6  # 1 − cosine up to which two rows count as the same, such as a row and its float16 copy
+ENTRIES = 2**20  # entries of a block of cosines: 8 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,9 +19,9 @@ class BankStatistic:
 
     Args:
         bank: (m, d) unit rows.
-        own: Whether x and the bank are of one modality, so that a bank row can be the row itself and does not count.
-        factor: Of the statistic.
-        k: Number of neighbors, of a smaller bank all rows; None for the log sum.
+        own: Whether rows and bank are of one modality, so a bank row can be the row itself and must not count.
+        factor: Factor of the statistic.
+        k: Number of neighbors (all rows if the bank is smaller); None for the log sum.
         beta: β of the log sum.
     """
 
@@ -48,20 +48,20 @@ class BankStatistic:
 
     @property
     def neighbors(self) -> int:
-        """k, or all rows of a smaller bank; 0 for the log sum."""
+        """k, or the number of all rows of a smaller bank; 0 for the log sum."""
         return min(self.k or 0, len(self.bank) - self.own)
 
 
 class Neighborhood(InnerProduct):
-    """Base of the repairs that subtract from the cosine how near an item is to a bank of queries.
+    """Base class of the repairs that subtract from the cosine how near an item is to a bank of queries.
 
-    There is one bank for the queries of each modality, and it serves items of every modality. So the bias depends on
-    the kind, (query modality × item modality): an image is near to the bank of image queries, a text is not, and most
-    of that difference is subtracted.
+    There is one bank per query modality, and it serves items of every modality. The bias therefore depends on the kind
+    (query modality × item modality). An image is near the bank of image queries and a text is not, and most of that
+    difference is subtracted.
 
     Attributes:
-        bank_: Modality → unit rows of its bank, the known rows. A bank row that is the item itself does not count; a
-            copy of it does.
+        bank_: Modality → unit rows of its bank: the known rows. A bank row that is the item itself does not count; a
+            copy of the item does.
     """
 
     memorizes = True
@@ -82,9 +82,9 @@ class Neighborhood(InnerProduct):
 class CSLS(Neighborhood):
     """Cross-domain similarity local scaling: 2 cos(q, x) − r(x) − r(q).
 
-    For a query of modality a and an item of modality m, r(x) is the mean cosine of x to its k nearest rows of the bank
-    of a, and r(q) that of q to its k nearest of the bank of m. Within one modality of items r(q) changes nothing, but
-    in a mixed index it differs between modalities.
+    For a query of modality a and an item of modality m, r(x) is the mean cosine of x to its k nearest rows in the bank
+    of a, and r(q) is that of q to its k nearest rows in the bank of m. Within one item modality, r(q) has no effect; in
+    a mixed index, it differs between modalities.
     """
 
     name = "csls"
@@ -99,9 +99,9 @@ class CSLS(Neighborhood):
 
 
 class NNN(Neighborhood):
-    """Nearest neighbor normalization: cos(q, x) − α r(x), r(x) the mean cosine of x to its k nearest bank queries.
+    """Nearest neighbor normalization: cos(q, x) − α r(x), with r(x) the mean cosine of x to its k nearest bank queries.
 
-    k and α are those that the authors recommend where nothing is tuned.
+    k and α are the values that the authors recommend without tuning.
     """
 
     name = "nnn"
@@ -112,10 +112,11 @@ class NNN(Neighborhood):
 
 
 class InvertedSoftmax(Neighborhood):
-    """The log of the inverted softmax, β cos(q, x) − log Σ_b exp(β cos(b, x)) over the bank queries b.
+    """The log of the inverted softmax: β cos(q, x) − log Σ_b exp(β cos(b, x)) over the bank queries b.
 
-    It is the log probability that the item was asked for by this query rather than by those of the bank. They are of
-    the query's modality, so that items of all modalities share one scale. β is the logit scale of the model.
+    The score is the log probability that the item was asked for by this query rather than by a query of the bank. The
+    bank queries are of the query's modality, so items of all modalities share one scale. β is the logit scale of the
+    model.
     """
 
     name = "inverted_softmax"

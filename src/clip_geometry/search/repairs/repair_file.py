@@ -1,13 +1,13 @@
-"""Fitted repairs as .safetensors: numbers and JSON, nothing that is executed.
+"""Fitted repairs as .safetensors files, which hold numbers and JSON but no executable code.
 
-The JSON in the metadata, under clip_geometry_repair, has format, version, kind (class of repair), name, parameters and
-checksum, and what the repair learned, as far as it has it; the tensors are float64:
+The JSON in the metadata, under clip_geometry_repair, has format, version, kind (class of the repair), name, parameters
+and checksum. It also describes what the repair has learned, where applicable; the tensors are float64:
 
 - maps: one entry for each affine map x ↦ x W + b, with unit_rows_in and renormalise as in `map_file`. map.K.W and
-  map.K.b are those of map K; where identity is true, W is the identity and is left out.
-- views: the map (its number) of each modality.
+  map.K.b belong to map K; if identity is true, W is the identity and is omitted.
+- views: the number of the map of each modality.
 - terms: view, slope and offset of each kind (modality of the query, modality of the item).
-- knots: the kinds that have a curve, [query, item] each; knots.K, (2, p), are the cosines and values of the K-th.
+- knots: the kinds that have a curve, each as [query, item]; knots.K, (2, p), are the cosines and values of the K-th.
 - banks: the modalities that have a bank; bank.MODALITY are its rows.
 """
 
@@ -31,7 +31,7 @@ Number = Annotated[int, Field(ge=0)]
 
 
 class _AffineFacts(BaseModel):
-    """The fields of an `Affine` beside its arrays."""
+    """The fields of an `Affine` other than its arrays."""
 
     identity: bool
     renormalise: bool
@@ -62,7 +62,7 @@ class _RepairFacts(BaseModel):
 
 
 def write_repair(repair: Repair, path: Path) -> None:
-    """Write a fitted repair as one file."""
+    """Write a fitted repair to one file."""
     kind = type(repair)
     if _kinds().get(kind.name) is not kind:
         raise InputError(f"{kind.__name__} is not registered as a repair, so a file of it could not be read")
@@ -90,7 +90,7 @@ def write_repair(repair: Repair, path: Path) -> None:
 
 
 def read_repair(path: Path) -> Repair:
-    """Read a fitted repair; raise InputError for a file that is damaged or something else."""
+    """Read a fitted repair; raise InputError for a file that is damaged or is not a repair."""
     return read_facts(path, KEY, _RepairFacts, _fitted, what="repair", writer="Repair.save")
 
 
@@ -114,7 +114,7 @@ def _fitted(facts: _RepairFacts, tensors: Mapping[str, np.ndarray]) -> Repair:
     }
     for attribute in attributes_of(kind):
         setattr(repair, attribute, learned[attribute])
-    # score two rows of each modality, so that parts that do not fit each other are found now
+    # score two rows of each modality, to detect inconsistent parts on loading
     dimensions = {modality: len(each.W) for modality, each in learned["views_"][0].maps.items()}
     rows = {modality: np.linspace(1, 2, 2 * d).reshape(2, d) for modality, d in dimensions.items()}
     for modality, q in rows.items():

@@ -1,4 +1,4 @@
-"""Fitted pipelines and repairs in the formats of other programs: a vector index, an inference runtime, a script."""
+"""Export of fitted pipelines and repairs to other programs: a vector index, an inference runtime, or a script."""
 
 import json
 import re
@@ -24,18 +24,18 @@ from clip_geometry.transforms import Affine
 
 __all__ = ["RowMap", "SavedPipeline", "Target", "item_map", "query_map", "targets", "write_shipment"]
 
-OPSET, IR = 17, 8  # of ONNX in 2022, which every runtime of since then reads
+OPSET, IR = 17, 8  # ONNX versions of 2022, which every later runtime reads
 
 Sets: TypeAlias = Mapping[str, Embeddings]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A format.
+    """A format to export to.
 
     Attributes:
-        write: Writes the files of a repair into a folder and returns file → what it is.
-        stores_rows: Whether it needs the rows of the index.
+        write: Writes the files of a repair into a folder and returns file → description.
+        stores_rows: Whether the format stores the rows of the index.
     """
 
     write: Callable[[InnerProduct, Sets, Path], dict[str, str]]
@@ -46,7 +46,7 @@ targets: Registry[Target] = Registry("target", "clip-geometry ship --help")
 
 
 def write_shipment(repair: Repair, to: str, out: Path, sets: Sets | None = None) -> dict[str, str]:
-    """Write the new folder `out`, completely or not at all.
+    """Write a repair in another format to the new folder `out`, completely or not at all.
 
     Args:
         repair: A fitted repair.
@@ -55,10 +55,10 @@ def write_shipment(repair: Repair, to: str, out: Path, sets: Sets | None = None)
         sets: Modality → items of the index, for a target that stores them.
 
     Returns:
-        File → what it is.
+        File → description.
 
     Raises:
-        InputError: The target cannot express the repair, needs a package that is not installed, or `out` has files.
+        InputError: The target cannot express the repair, a required package is not installed, or `out` is not empty.
     """
     target = targets[to]
     if not isinstance(repair, InnerProduct):
@@ -66,7 +66,7 @@ def write_shipment(repair: Repair, to: str, out: Path, sets: Sets | None = None)
             f"{repair.name} is no inner product of rows, so an index cannot hold it: order what a search has found by "
             "the scores of cg.search.Repair.load(file)"
         )
-    for modality in repair.modalities:  # they become names of files
+    for modality in repair.modalities:  # modalities become file names
         if modality != ANY:
             modality_name(modality, f"{repair.name}:")
     with new_folder(out) as temporary:
@@ -83,9 +83,10 @@ def to_numpy(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
 
 
 def _write_script(repair: InnerProduct, path: Path, indexes: list[dict[str, Any]] | None = None) -> dict[str, str]:
-    """Write the script that makes rows of raw queries and items, and searches indexes, if there are any.
+    """Write a script that maps raw queries and items to index rows and, if there are indexes, searches them.
 
-    The name of the repair, which a file may have said, cannot become code. Returns the files of its constants.
+    The name of the repair, which may come from a file, is sanitized so that it cannot become code. Returns the files of
+    the constants.
     """
     name = re.sub(r"[^\w ,.()\[\]=→-]", "", repair.name)
     maps = {"queries": query_map, "items": item_map}
@@ -93,7 +94,7 @@ def _write_script(repair: InnerProduct, path: Path, indexes: list[dict[str, Any]
     banks = any(each["statistics"] for side in layout.values() for each in side.values())
     template = Path(__file__).with_name("repair.py.j2")
     path.write_text(render(template, name=name, same=SAME, banks=banks, faiss=bool(indexes)), encoding="utf-8")
-    arrays: dict[int, tuple[str, np.ndarray]] = {}  # each once, whatever uses it
+    arrays: dict[int, tuple[str, np.ndarray]] = {}  # each array once, even if several entries use it
 
     def name_of(array: np.ndarray) -> str:
         return arrays.setdefault(id(array), (f"array{len(arrays)}", array))[0]
@@ -105,7 +106,7 @@ def _write_script(repair: InnerProduct, path: Path, indexes: list[dict[str, Any]
 
 
 def _layout(mapped: RowMap) -> dict[str, Any]:
-    """The fields of a map for the script; in statistics, k is 0 for the log sum."""
+    """Return the fields of a map for the script; in statistics, k is 0 for the log sum."""
     views = [
         {
             "unit_before": view.unit_rows_in,
@@ -133,7 +134,7 @@ def _layout(mapped: RowMap) -> dict[str, Any]:
 
 
 def to_faiss(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
-    """Write one index for all items, or one per group of modalities where queries see them through different views."""
+    """Write one index for all items, or one per group of modalities if queries see them through different views."""
     import pyarrow.parquet as pq
 
     library("faiss", "faiss-cpu", "a FAISS index")
@@ -156,7 +157,7 @@ def to_faiss(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
     }
 
 
-# -- ONNX: a model for the queries and one for the items of each modality, a raw row in and a repaired row out
+# -- ONNX: for each modality, a model for queries and one for items; each maps raw rows to repaired rows
 
 
 def to_onnx(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
@@ -174,7 +175,7 @@ def to_onnx(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
 
 
 class _OnnxGraph:
-    """Nodes and constants of one model."""
+    """The nodes and constants of one ONNX model."""
 
     def __init__(self, onnx: Any):
         self.onnx, self.nodes, self.constants = onnx, [], []
@@ -211,9 +212,9 @@ class _OnnxGraph:
         return self.add("LpNormalization", rows, axis=1, p=2) if view.renormalise else rows
 
     def statistic(self, statistic: BankStatistic, rows: str) -> str:
-        """Add a statistic of viewed rows and return the name of its column, (n, 1)."""
+        """Add a statistic of rows after a view, and return the name of its column, (n, 1)."""
         cosines = self.add("MatMul", rows, self.constant(statistic.bank.T))
-        if statistic.own:  # the nearest bank row does not count where it is the row itself
+        if statistic.own:  # exclude the nearest bank row if it is the row itself
             nearest = self.add("ReduceMax", cosines, axes=[1])
             itself = self.add("Greater", nearest, self.constant(np.array(1 - SAME)))
             which = self.add("And", self.add("Equal", cosines, nearest), itself)
@@ -234,7 +235,7 @@ class _OnnxGraph:
         return name
 
     def constant(self, array: np.ndarray) -> str:
-        """Add a constant, float32 or int64, and return its name."""
+        """Add a constant as float32 or int64, and return its name."""
         name = f"constant{len(self.constants)}"
         array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
         self.constants.append(self.onnx.numpy_helper.from_array(array, name))

@@ -1,4 +1,4 @@
-"""Maps of raw rows to rows of a repaired index, in operations that every other program has."""
+"""Maps from raw rows to rows of a repaired index, built from operations that other programs have, too."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from clip_geometry.search.repairs.neighborhoods import BankStatistic
 from clip_geometry.transforms import Affine
 from clip_geometry.transforms.pipeline import Pipeline
 
-EMPTY = 1e-12  # weight of a copy, relative to the largest, that is rounding
+EMPTY = 1e-12  # weights of copies up to this, relative to the largest, are rounding errors
 
 
 class Biased(NamedTuple):
-    """A column of a repaired row: its constant and a statistic of the row after a view."""
+    """A column of a repaired row that adds a statistic of the row after a view to its constant."""
 
     column: int
     view: int
@@ -24,7 +24,7 @@ class Biased(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Columns of a repaired row: the row after a view, times a weight."""
+    """Columns of a repaired row that hold the row after a view, times a weight."""
 
     view: int
     weight: float
@@ -32,13 +32,13 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """A raw row to a row of the index: weighted copies of the row after a few views, then constant columns.
+    """Map from a raw row to a row of the index: weighted copies of the row after a few views, then constant columns.
 
     Args:
         views: Affine maps of the raw row.
-        copies: In the order of their columns.
-        constants: (c,) the last columns.
-        statistics: Added to some of the last columns.
+        copies: Weighted copies, in the order of their columns.
+        constants: (c,) values of the last columns.
+        statistics: Statistics to add to some of the last columns.
     """
 
     views: Sequence[Affine]
@@ -63,26 +63,26 @@ class RowMap:
 
     @property
     def is_view(self) -> bool:
-        """Whether it is one view of the row and nothing else."""
+        """Whether the map is a single view of the row and nothing else."""
         return len(self.copies) == 1 and not len(self.constants) and bool(np.isclose(self.copies[0].weight, 1, 1e-12))
 
     def columns_of(self, copies: Sequence[int]) -> np.ndarray:
-        """Return the mask of the columns that `keep` leaves."""
+        """Return the mask of the columns that `keep` retains."""
         kept = [np.full(len(self.views[v].b), k in copies) for k, (v, _) in enumerate(self.copies)]
         return np.concatenate([*kept, np.full(len(self.constants), True)])
 
     def keep(self, copies: Sequence[int]) -> "RowMap":
-        """Return the same without the columns of other copies."""
+        """Return the map without the columns of all other copies."""
         return replace(self, copies=[self.copies[k] for k in copies])
 
 
 class SavedPipeline(InnerProduct):
-    """A fitted pipeline as a repair: the inner product of rows after it.
+    """A fitted pipeline as a repair whose score is the inner product of rows after the pipeline.
 
     Args:
         fitted: The pipeline.
-        modalities: Those of the rows; by default those it was fitted for.
-        normalize: Make the rows unit length after it, so that the inner product is the cosine.
+        modalities: Modalities of the rows; default: those for which the pipeline was fitted.
+        normalize: Whether to scale the rows to unit length afterwards, so that the inner product is the cosine.
     """
 
     def __init__(self, fitted: Pipeline, modalities: Iterable[str] | None = None, *, normalize: bool = True):
@@ -102,20 +102,20 @@ class SavedPipeline(InnerProduct):
 
 
 def query_map(repair: InnerProduct, modality: str) -> RowMap:
-    """Return what makes rows to ask an index with of raw queries."""
+    """Return the map from raw queries of a modality to rows with which to query an index."""
     return _row_map(repair, modality, is_query=True)
 
 
 def item_map(repair: InnerProduct, modality: str) -> RowMap:
-    """Return what makes rows of an index of raw items."""
+    """Return the map from raw items of a modality to rows of an index."""
     return _row_map(repair, modality, is_query=False)
 
 
 def _row_map(repair: InnerProduct, modality: str, *, is_query: bool) -> RowMap:
-    repair.term(modality, modality)  # raises InputError for another modality
+    repair.term(modality, modality)  # raises InputError for an unknown modality
     copies = [Copy(v, (left if is_query else right)[modality]) for v, left, right in repair.copies()]
     views = [view.maps[modality] for view in repair.views_]
-    columns: list[tuple[float, int, BankStatistic | None]] = []  # constant, and a statistic of the row after a view
+    columns: list[tuple[float, int, BankStatistic | None]] = []  # constant, view, statistic of the row after the view
     names = repair.modalities
     own = [(float(modality == each), 0, None) for each in names]
     if any(term.offset or repair.item_statistic(*kind) for kind, term in repair.terms_.items()):
@@ -129,14 +129,14 @@ def _row_map(repair: InnerProduct, modality: str, *, is_query: bool) -> RowMap:
 
 
 class IndexRows(NamedTuple):
-    """Modality → the map of its items in one index, and the numbers of the copies of a row that it keeps."""
+    """The rows of one index: modality → the map of its items, and the numbers of the copies that the index keeps."""
 
     items: Mapping[str, RowMap]
     kept: Sequence[int]
 
 
 def indexes_of(repair: InnerProduct, names: Iterable[str]) -> list[IndexRows]:
-    """Return an index for each group of modalities that queries see through the same views, without empty columns."""
+    """Return one index per group of modalities that queries see through the same views, without empty columns."""
     groups: dict[tuple[int, ...], dict[str, RowMap]] = {}
     for item in names:
         mapped = item_map(repair, item)
