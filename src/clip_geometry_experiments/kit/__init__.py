@@ -1,1 +1,1 @@
-"""What experiments share."""
+"""Code that several experiments share."""

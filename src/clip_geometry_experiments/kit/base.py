@@ -1,4 +1,4 @@
-"""The base of every experiment: its config, the cells that it plans, and its section of the report."""
+"""The base class of experiments: the config, the planned cells, and the section of the report."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_
 
 
 def _encoder(value: Any) -> EncoderConfig:
-    """The config of a model from `open_clip:…` or a section {model: open_clip:…, seed: 1, …}."""
+    """Return the config of a model, given as a name (`open_clip:…`) or a section {model: open_clip:…, seed: 1, …}."""
     if isinstance(value, EncoderConfig):
         return value
     section = {"model": value} if isinstance(value, str) else dict(value) if isinstance(value, dict) else {}
@@ -38,7 +38,7 @@ def _encoder(value: Any) -> EncoderConfig:
 
 
 def _dataset(value: Any) -> DatasetConfig:
-    """The config of a data set from `scenes` or a section {name: scenes, split: test, …}."""
+    """Return the config of a data set, given as a name (`scenes`) or a section {name: scenes, split: test, …}."""
     if isinstance(value, DatasetConfig):
         return value
     if not isinstance(value, str | dict):
@@ -47,7 +47,7 @@ def _dataset(value: Any) -> DatasetConfig:
 
 
 def _source(value: Any) -> DatasetConfig | StoredConfig:
-    """A data set, or a section {embeddings: PATH, …} or {image: PATH, text: PATH, …} of stored embeddings."""
+    """Return a data set, or stored embeddings for a section {embeddings: PATH, …} or {image: PATH, text: PATH, …}."""
     if isinstance(value, StoredConfig):
         return value
     if isinstance(value, dict) and "name" not in value and {"embeddings", "image", "text"} & set(value):
@@ -65,7 +65,7 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _probe(value: Any) -> DatasetConfig | StoredProbe:
-    """A labeled data set, or a section {train: …, test: …} of stored embeddings."""
+    """Return a labeled data set, or stored embeddings for a section {train: …, test: …}."""
     if isinstance(value, StoredProbe):
         return value
     if isinstance(value, dict) and "name" not in value and isinstance(value.get("test"), dict):
@@ -86,7 +86,15 @@ Source = Annotated[SerializeAsAny[DatasetConfig] | StoredConfig, BeforeValidator
 
 
 class RunConfig(Config):
-    """Keys of every config; an experiment adds its own. The title and the description head the report."""
+    """Keys of every config; each experiment adds its own.
+
+    Args:
+        name: Name of the config, made of letters, digits, "_", "." and "-".
+        experiment: Name of the experiment.
+        title: Title of the report.
+        description: Description at the head of the report.
+        seed: Seed of the run.
+    """
 
     name: str = Field(pattern=r"^[\w.-]+$")
     experiment: str
@@ -95,18 +103,24 @@ class RunConfig(Config):
     seed: int = Field(default=0, ge=0, lt=2**63)
 
     def settings(self, *left_out: str) -> dict[str, Any]:
-        """The values that numbers depend on: all keys as JSON, without the texts of the report and those left out."""
+        """Return the values that the numbers depend on, as JSON.
+
+        Args:
+            *left_out: Keys to leave out, in addition to `name`, `title` and `description`, which the report only shows.
+        """
         texts = {"name", "title", "description"}
         return self.model_dump(mode="json", serialize_as_any=True, exclude=texts | set(left_out))
 
 
 @dataclass
 class RunFolder:
-    """A run's folder and what its experiments share. Stores are in `embeddings/` beside it, one per model and data set.
+    """The folder of a run, and what its experiments share.
+
+    Embeddings are stored in the folder `embeddings/` beside the run folder, one store per model and data set.
 
     Attributes:
         folder: The folder of the run.
-        device: Where models are computed: "auto", "cpu", "cuda", ….
+        device: The device that models run on: "auto", "cpu", "cuda", ….
     """
 
     folder: Path
@@ -122,7 +136,9 @@ class RunFolder:
         batch_size: int,
         only: str | None = None,
     ) -> Mapping[str, Embeddings]:
-        """The embeddings of a data set by a model, computed once and kept in a store, or stored embeddings as they are.
+        """Return the embeddings of a data set by a model, or stored embeddings unchanged.
+
+        The embeddings of a data set are computed once and kept in a store.
 
         Args:
             model: The model; None for stored embeddings.
@@ -130,14 +146,17 @@ class RunFolder:
             limit: Use only the first N items.
             batch_size: Items per batch.
             only: The modality that is needed. Default: all.
+
+        Returns:
+            Modality → embeddings.
         """
         if isinstance(data, StoredConfig):
             return self._once(f"{digest(data)} {limit}", lambda: read_stored(data, limit))
-        assert model is not None  # configs are checked: a model for data sets, none for stored embeddings
+        assert model is not None  # validated configs have a model for data sets and none for stored embeddings
         dataset = self.dataset(data)
         readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
         name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
-        if only is not None and len(dataset.sides) > 1:  # a store of its own, which may lack the other modality
+        if only is not None and len(dataset.sides) > 1:  # a separate store, because it may lack the other modality
             dataset = dataset.only(only)
             name += f"-{only}"
         store = self.folder.parent / "embeddings" / name
@@ -149,7 +168,10 @@ class RunFolder:
         return self._once(f"{store} {limit}", embedded)
 
     def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
-        """Identifies the files behind both and the version of the package. When one changes, cells are new."""
+        """Return identifiers of the model's files, the data's files and the package version.
+
+        They are part of what defines a cell, so a cell is computed again when one of them changes.
+        """
         package = version("clip-geometry")
         if isinstance(data, StoredConfig):
             return {"data_revision": stored_revision(data), "version": package}
@@ -158,11 +180,11 @@ class RunFolder:
         return {"model_revision": model_revision, "data_revision": self.dataset(data).revision, "version": package}
 
     def dataset(self, config: DatasetConfig) -> Dataset:
-        """The data set, loaded once."""
+        """Return the data set of a config, which is loaded only once."""
         return self._once(f"data {digest(config)}", lambda: load_dataset(config))
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made at the first call with this key."""
+        """Return the result of `make`, which is called only the first time that a key is used."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]
@@ -173,9 +195,9 @@ class Cell:
     """One unit of work, finished or not.
 
     Args:
-        define: Everything that its numbers depend on.
-        compute: Computes its rows.
-        what: What a person calls it, while it is computed.
+        define: Everything that the numbers of the cell depend on.
+        compute: Function that computes the rows of the cell.
+        what: Name of the cell for readers, shown while it is computed.
     """
 
     define: Mapping[str, Any]
@@ -188,15 +210,15 @@ class Cell:
 
 
 def read_explanations(file: Path) -> dict[str, SimpleNamespace]:
-    """Read the explanations of an experiment's own numbers from its numbers.yaml.
+    """Read the explanations of an experiment's own measures from its numbers.yaml.
 
     Args:
-        file: YAML with `experiment` (the prefix of the names, or null for whole names), `defaults`, and `numbers`:
-            name → the title, summary, reading, caveat, formula, range, direction, reference, group and unit that differ
-            from the defaults.
+        file: YAML file with three keys: `experiment` is the prefix of the names, or null if the names are complete;
+            `defaults` holds default fields; `numbers` maps each name to the fields that differ from the defaults
+            (title, summary, reading, caveat, formula, range, direction, reference, group and unit).
 
     Returns:
-        Name → explanation, with these as attributes.
+        Name → explanation, which has these fields as attributes.
     """
     found = read_yaml(file)
     defaults = {"direction": "", "group": "maps", "unit": ""} | found.get("defaults", {})
@@ -208,11 +230,11 @@ def read_explanations(file: Path) -> dict[str, SimpleNamespace]:
 
 
 class Experiment(ABC):
-    """A question about some data: plans cells, and reports on their rows."""
+    """A question about some data. An experiment plans cells and reports on their rows."""
 
     Config: ClassVar[type[RunConfig]]
-    summary: ClassVar[str]  # of another package's experiment; catalog.yaml has those of this package
-    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → its explanation, of its own measures
+    summary: ClassVar[str]  # needed in other packages only; the summaries of this package are in catalog.yaml
+    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → explanation, for the experiment's own measures
 
     def __init__(self, config: Any, workspace: RunFolder):
         self.config = config
@@ -220,44 +242,55 @@ class Experiment(ABC):
 
     @abstractmethod
     def cells(self) -> Iterator[Cell]:
-        """The units of work. Cheap: nothing is loaded before a cell computes."""
+        """Yield the units of work. This is cheap: nothing is loaded before a cell is computed."""
 
     def facts(self) -> Mapping[str, Any]:
-        """The facts at the head of the report: model, data and pipeline, where all rows share them, and the seed."""
+        """Return the facts at the head of the report: the model, the data, the pipeline and the seed.
+
+        The model, data and pipeline are "" if the rows do not all share them.
+        """
         origins = zip(*map(origin_words, self.finished_rows()), strict=True)
         shared = [values[0] if len(set(values)) == 1 else "" for values in origins]
         return {**dict(zip(("model", "data", "pipeline"), shared, strict=False)), "seed": self.config.seed}
 
     def drawings(self) -> Mapping[str, Drawing]:
-        """Figures of the report by the name of their files."""
+        """Return the figures of the report by file name."""
         return {}
 
     def origin(self) -> str:
-        """Data, model and seed: the last sentence of every caption."""
+        """Return the data, model and seed, as the last sentence of every caption."""
         return ""
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
-        """Save the drawings in `folder`; `prefix` is of the file names, `group` a heading."""
+        """Save the drawings.
+
+        Args:
+            folder: Folder of the files.
+            prefix: Prefix of the file names.
+            group: Heading of the figures.
+        """
         drawings = self.drawings()
         return save_drawings(drawings, folder, origin=self.origin() if drawings else "", prefix=prefix, group=group)
 
     @classmethod
     def together(cls, planned: Sequence[Any], folder: Path) -> list[FigureEntry]:
-        """Figures that combine several runs of this experiment, for a sweep."""
+        """Return figures that combine several runs of this experiment, for a sweep."""
         return []
 
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
-        """Sentences about the rows of one run, or of several, the most important first; without any, the report states
-        what the measures of each run support."""
+        """Return sentences about the rows of one or several runs, the most important first.
+
+        If there are none, the report states what the measures of each run support.
+        """
         return []
 
     def tabled(self, row: Row) -> bool:
-        """Whether the report's table shows the row; results.jsonl has all rows."""
+        """Return whether the report's table shows the row; results.jsonl has all rows."""
         return True
 
     def finished_rows(self) -> list[Row]:
-        """The rows of its finished cells, in the order of the cells."""
+        """Return the rows of this experiment's finished cells, in the order of the cells."""
         found: dict[str, list[Row]] = {cell.key: [] for cell in self.cells()}
         for row in Results(self.workspace.folder / "results.jsonl").read():
             if row["cell"] in found:
@@ -265,12 +298,12 @@ class Experiment(ABC):
         return [row for rows in found.values() for row in rows]
 
     def label(self) -> str:
-        """A short name of this run among others of a sweep."""
+        """Return a short name that distinguishes this run from the others of a sweep."""
         rows = self.finished_rows()
         return ", ".join(filter(None, origin_words(rows[0]))) if rows else self.config.name
 
     def fresh_models(self) -> Sequence[str]:
-        """Models with untrained weights, for the banner of the report."""
+        """Return the models with untrained weights, which the banner of the report names."""
         model = getattr(self.config, "model", None)
         if model is None or not model.is_fresh:
             return []
@@ -278,7 +311,7 @@ class Experiment(ABC):
 
 
 def origin_words(row: Row) -> tuple[str, str, str]:
-    """Model, data and pipeline of a row, for readers; "" for what it lacks."""
+    """Return the model, data and pipeline of a row as text for readers; a missing one is ""."""
     return model_words(row), data_words(row), words(row, "pipeline")
 
 
@@ -291,12 +324,12 @@ def distinct_labels(labels: Sequence[str]) -> list[str]:
 
 
 def numbered_labels(labels: Sequence[str]) -> list[str]:
-    """The labels, with their numbers where two are equal."""
+    """Append a number to every label if two labels are equal; otherwise return the labels unchanged."""
     equal = len(set(labels)) < len(labels)
     return [f"{label} {k}" for k, label in enumerate(labels, start=1)] if equal else list(labels)
 
 
-# this package's experiments and those of any other: an entry point has the name of an experiment and its module
+# experiments of this and other packages; each entry point gives the name of an experiment and its module
 experiments: Registry[type[Experiment]] = Registry(
     "experiment",
     "clip-geometry list experiments",

@@ -1,4 +1,4 @@
-"""Published captions in several languages, found by name: multi30k, wikicaps and xtd10."""
+"""Published caption sets in several languages, found by name: multi30k, wikicaps and xtd10."""
 
 import os
 import re
@@ -15,13 +15,14 @@ from clip_geometry.registry import InputError
 
 
 class ParallelConfig(KnownSplits, CaptionsOnly):
-    """A set that is found by its name.
+    """Options of a caption set that is found by its name.
 
     Attributes:
-        path: The folder of the set; default: the first of $CLIP_GEOMETRY_DATA/<name> and $CLIP_GEOMETRY_DATA/captions
-            that holds it.
+        path: The folder of the set. Default: $CLIP_GEOMETRY_DATA/<name> or $CLIP_GEOMETRY_DATA/captions, whichever is
+            the first to hold the set.
         split: One of SPLITS.
-        images: The folder of the images; default: the folder IMAGES beside the captions, or else their own folder.
+        images: The folder of the images. Default: the folder IMAGES beside the captions, or else the folder of the
+            captions.
     """
 
     LAYOUT: ClassVar[str]  # the file of a split in the folder
@@ -29,13 +30,13 @@ class ParallelConfig(KnownSplits, CaptionsOnly):
     path: Path | None = None
 
     def find(self, folder: Path) -> Table | None:
-        """Return the table of the split in a folder, with a column per language, or None if it is not there."""
+        """Return the table of the split in a folder, with one column per language, or None if it is not there."""
         path = folder / self.LAYOUT.replace("<split>", self.split)
         return read_table(path) if path.is_file() else None
 
 
 def load_set(config: ParallelConfig) -> Dataset:
-    """Load a set; item_id is the image name, or the row number if the set comes without image names."""
+    """Load a set. The item_id is the image name, or the row number if the set has no image names."""
     if config.path is not None:
         folders = [existing_folder(config.path, f"a folder that holds {config.name}")]
     else:
@@ -54,10 +55,13 @@ def load_set(config: ParallelConfig) -> Dataset:
 
 
 class Multi30kConfig(ParallelConfig):
-    """Multi30k (Elliott et al. 2016, 2017; Barrault et al. 2018): captions of Flickr30k, translated from English.
+    """Options of Multi30k (Elliott et al. 2016, 2017; Barrault et al. 2018): translated captions of Flickr30k.
+
+    The original captions are in English.
 
     Attributes:
-        path: The folder of multi30k_<split>.parquet, which docs/data.md makes from github.com/multi30k/dataset.
+        path: The folder of multi30k_<split>.parquet; docs/data.md explains how to make it from
+            github.com/multi30k/dataset.
         language: en, de, fr, and for some splits cs.
     """
 
@@ -68,15 +72,15 @@ class Multi30kConfig(ParallelConfig):
 
 
 class WikicapsConfig(ParallelConfig):
-    """WikiCaps (Schamoni et al. 2018): captions that users of Wikimedia Commons wrote, in two languages each.
+    """Options of WikiCaps (Schamoni et al. 2018): captions by users of Wikimedia Commons, in two languages each.
 
-    There are three sets of images, with captions in German and English, French and English, Russian and English.
+    There are three sets of images, with captions in German and English, French and English, and Russian and English.
 
     Attributes:
         path: The unpacked wikicaps_v1.0, or the folder that holds it.
         language: de, fr, ru or en.
-        pair: The set of images, de-en, fr-en or ru-en; default: that of the language, except for English, which is in
-            all three.
+        pair: The set of images: de-en, fr-en or ru-en. Default: the set of the language. English is in all three sets
+            and has no default.
     """
 
     SPLITS = ("dev", "test")
@@ -95,8 +99,11 @@ class WikicapsConfig(ParallelConfig):
         return self
 
     def find(self, folder: Path) -> Table | None:
-        """Lines of image name, foreign and English caption, with a tab after the name and a tab or " ||| " between the
-        captions: descriptions of the published files differ."""
+        """Return the table of the split in a folder, or None if it is not there.
+
+        Each line has an image name, a foreign caption and an English caption. A tab follows the name. A tab or " ||| "
+        separates the captions, because descriptions of the published files differ.
+        """
         pair = self.pair or f"{self.language}-en"
         files = (place / f"img_{pair}.tok.lc.filtered.{self.split}" for place in (folder / "wikicaps_v1.0", folder))
         file = next((file for file in files if file.is_file()), None)
@@ -116,12 +123,12 @@ class WikicapsConfig(ParallelConfig):
 
 
 class Xtd10Config(ParallelConfig):
-    """XTD10 (Aggarwal and Kale 2020): one caption of each of 1,000 COCO images in eleven languages.
+    """Options of XTD10 (Aggarwal and Kale 2020): one caption of each of 1,000 COCO images in eleven languages.
 
     Attributes:
-        path: The folder of xtd10.parquet, which docs/data.md makes from
+        path: The folder of xtd10.parquet; docs/data.md explains how to make it from
             github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10.
-        language: en, de, fr, es, it, ru, pl, tr, ko, zh or jp, as the set writes Japanese.
+        language: en, de, fr, es, it, ru, pl, tr, ko, zh or jp (the set's own code for Japanese).
     """
 
     SPLITS = ("test",)

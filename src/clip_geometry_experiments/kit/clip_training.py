@@ -1,4 +1,4 @@
-"""What training a CLIP and distilling its text tower share: optimizer settings, measured states, the saved folder."""
+"""What CLIP training and text-tower distillation share: optimizer settings, measured states, and the saved folder."""
 
 import shutil
 from collections.abc import Iterable
@@ -23,19 +23,19 @@ ZERO_SHOT = "zero_shot.top_1"
 
 
 class OptimizerConfig(Config):
-    """AdamW with betas 0.9 and `beta2`; vectors (biases, norms) and the temperature do not decay.
+    """Options of AdamW with betas 0.9 and `beta2`. Vectors (biases, norms) and the temperature do not decay.
 
     Args:
-        steps: of the training.
-        batch_size: pairs or texts of a step.
-        lr: rises from 0 during the warmup and falls to 0 along a cosine.
-        warmup: share of the steps.
-        weight_decay: of matrices.
-        beta2: of AdamW.
-        clip: largest norm of a gradient, null for any.
-        precision: of the forward pass; auto is bf16 on a GPU and fp32 on a CPU.
-        class_captions: share of captions that name the class only, by one of the prompts, so that shapes are learned
-            before place, size and background.
+        steps: Number of training steps.
+        batch_size: Pairs or texts per step.
+        lr: Peak learning rate. It rises from 0 during the warmup and falls to 0 along a cosine.
+        warmup: Fraction of the steps that are warmup.
+        weight_decay: Weight decay of matrices.
+        beta2: The second beta of AdamW.
+        clip: Largest norm of a gradient; null for no limit.
+        precision: Precision of the forward pass; auto is bf16 on a GPU and fp32 on a CPU.
+        class_captions: Fraction of captions that only name the class, using one of the prompts, so that shapes are
+            learned before position, size and background.
     """
 
     steps: int = Field(default=1000, ge=1)
@@ -50,7 +50,11 @@ class OptimizerConfig(Config):
 
 
 def with_a_place(prompts: Iterable[str]) -> tuple[str, ...]:
-    """Raises InputError if a prompt does not have one place for the name of a class."""
+    """Return the prompts as a tuple.
+
+    Raises:
+        InputError: If a prompt does not contain the placeholder of the class name, {}, exactly once.
+    """
     for prompt in prompts:
         if prompt.count("{}") != 1:
             raise InputError(f"prompt {prompt!r} contains {{}} {prompt.count('{}')} times; expected once")
@@ -58,8 +62,11 @@ def with_a_place(prompts: Iterable[str]) -> tuple[str, ...]:
 
 
 def measured_steps(steps: int, measurements: int) -> list[int]:
-    """About this many steps: 0, 1, 2, 4, 8, … as long as these are closer than the even steps, even ones, the last. Two
-    are the first and the last."""
+    """Return about `measurements` steps, from 0 to the last step, after which states are measured.
+
+    These are 0 and the powers of two (1, 2, 4, 8, …) while their spacing is below that of the evenly spaced steps, then
+    the evenly spaced steps, and the last step. With two measurements, they are the first and the last step.
+    """
     if measurements == 2:
         return [0, steps]
     best: list[int] = []
@@ -74,7 +81,10 @@ def measured_steps(steps: int, measurements: int) -> list[int]:
 
 
 def zero_shot_by_class(image: Tensor, classes: Tensor, labels: np.ndarray, seen: np.ndarray) -> dict[str, float]:
-    """Top-1 accuracy among all classes on images of classes "seen" in training, and of those "held out", if any."""
+    """Return top-1 accuracy among all classes, on images of classes "seen" in training and of classes "held out".
+
+    A group without images is left out.
+    """
     known = np.isin(labels, seen)
     groups = {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.any()}
     return {
@@ -84,14 +94,14 @@ def zero_shot_by_class(image: Tensor, classes: Tensor, labels: np.ndarray, seen:
 
 
 def copy_tokenizer(folder: Path) -> None:
-    """The tokenizer of scenes-clip, which every tower trained here uses."""
+    """Copy the tokenizer of scenes-clip, which every tower trained here uses, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(scenes_folder() / name, folder / name)
 
 
 def save_half(model: nn.Module, path: Path) -> Path:
-    """The weights in float16, except for counts and for values beyond its range."""
+    """Save the weights in float16, except for counts and for tensors with values beyond its range."""
     from safetensors.torch import save
 
     found: dict[str, Tensor] = {}
@@ -104,6 +114,6 @@ def save_half(model: nn.Module, path: Path) -> Path:
 
 
 def data_words(data: DatasetConfig) -> str:
-    """`scenes, test, size 200`."""
+    """Return a data set as words, such as `scenes, test, size 200`."""
     options: dict[str, Any] = data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
     return ", ".join(filter(None, (data.name, data.split, option_words(options))))

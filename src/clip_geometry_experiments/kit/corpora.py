@@ -1,4 +1,7 @@
-"""Corpora: sentences as words, with their parts of speech if known; the user's own, shared ones, and the hub's."""
+"""Corpora as data sets of sentences whose words may have part-of-speech tags.
+
+They come from the user's own files, from files in $CLIP_GEOMETRY_DATA, or from the Hugging Face hub.
+"""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,16 +21,18 @@ from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, did_you_mean
 
 TEXTS = (".txt", ".tokens")
-CHUNK = 1000  # sentences that are tokenized at a time
+CHUNK = 1000  # sentences per call of the tokenizer
 UNLIMITED = 10**9  # sub-words
-TRACE = "-NONE-"  # the tag of what a treebank adds where nothing is said
+TRACE = "-NONE-"  # tag of the empty elements of a treebank, which stand for no spoken word
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words", "sentence", "text"), ("tags", "pos_tags", "pos")
 
 
 class Sentence(str):
     """Words joined by spaces: an ordinary string with the attributes `words` and `tags`.
 
-    tags: The part of speech of each word, "" if unknown.
+    Args:
+        words: The words of the sentence.
+        tags: The part of speech of each word, "" if it is unknown. Default: "" for all words.
     """
 
     words: tuple[str, ...]
@@ -40,22 +45,23 @@ class Sentence(str):
         return sentence
 
     def __reduce__(self) -> tuple[type["Sentence"], tuple[tuple[str, ...], tuple[str, ...]]]:
-        """For other processes: str's own method would pass the text as the words."""
+        """Pickle the words and tags, because the method of str would pass the text as the words."""
         return Sentence, (self.words, self.tags)
 
 
 def tags_of(text: str) -> tuple[str, ...]:
-    """Return one tag for each of `words_of`."""
+    """Return one tag for each word of `words_of(text)`; the tags are "" if the text is an ordinary string."""
     return text.tags if isinstance(text, Sentence) else ("",) * len(words_of(text))
 
 
 class InWindows(base.WithoutClasses):
-    """A corpus, as sentences, or as running text in windows that fill a model's context.
+    """Options of a corpus that is read as sentences, or as running text in windows that fill a model's context.
 
     Attributes:
-        window: Sub-words of a window, special tokens included; default: an item is a sentence. Windows run across
-            sentences and divide no word, and so may be a few sub-words short; the last has what remains.
-        tokenizer: The model whose sub-words are counted: a name that `hidden-states:` reads, without that prefix.
+        window: Length of a window in sub-words, special tokens included. Default: no windows, so each item is a
+            sentence. Windows run across sentences but never split a word, so a window may be a few sub-words short. The
+            last window holds the remaining words.
+        tokenizer: The model whose sub-words are counted: a model name as in `hidden-states:NAME`, without that prefix.
     """
 
     window: int | None = Field(default=None, ge=8)
@@ -69,13 +75,13 @@ class InWindows(base.WithoutClasses):
 
 
 class CorpusConfig(base.FilesConfig, InWindows):
-    """A corpus of the user's own. Words with the tag -NONE- are left out, and so are sentences without words.
+    """Options of a corpus of the user's own. Words with the tag -NONE- and sentences without words are left out.
 
     Attributes:
-        path: A table (.parquet, .jsonl, …) with a sentence per row, or a text file (.txt, .tokens) with one per line.
-        words: The column with the list of a sentence's words, or with text that spaces divide into them; default: the
+        path: A table (.parquet, .jsonl, …) with one sentence per row, or a text file (.txt, .tokens) with one per line.
+        words: The column with the words of a sentence, as a list or as text with spaces between words. Default: the
             first of WORD_COLUMNS that the table has.
-        tags: The column with a tag for each word; default: the first of TAG_COLUMNS that the table has.
+        tags: The column with a tag for each word. Default: the first of TAG_COLUMNS that the table has.
     """
 
     name: str = "corpus"
@@ -84,6 +90,7 @@ class CorpusConfig(base.FilesConfig, InWindows):
 
 
 def load(config: CorpusConfig) -> base.Dataset:
+    """Load a corpus of the user's own."""
     path = existing_file(config.path, f"a corpus ({' '.join((*SUFFIXES, *TEXTS))})")
     is_text = path.suffix.lower() in TEXTS
     table = Table(path, ("sentence",), lambda _: read_lines(path)) if is_text else read_table(path)
@@ -97,7 +104,16 @@ def load(config: CorpusConfig) -> base.Dataset:
 
 
 def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, Sentence]]) -> base.Dataset:
-    """Return a data set with a text side of (item_id, sentence or window)."""
+    """Return a data set whose text side holds sentences, or windows if the config has a window.
+
+    Args:
+        config: Options of the corpus.
+        table: The table that the sentences come from.
+        sentences: (item_id, sentence) pairs.
+
+    Raises:
+        InputError: If there are no sentences.
+    """
     kept, revision = list(sentences), table.revision()
     if not kept:
         raise InputError(f"{table.path} has no sentence with a word in it")
@@ -112,9 +128,17 @@ def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, S
 
 
 def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int) -> Iterator[tuple[str, Sentence]]:
-    """Yield (item_id, words that follow each other): as many at a time as fit into `size` sub-words of the tokenizer.
+    """Yield (item_id, window) pairs, where a window holds as many consecutive words as fit into `size` sub-words.
 
-    item_id is that of the sentence of the first word and the word's number there, such as 7:0.
+    The item_id is that of the first word's sentence and the number of the word in that sentence, such as 7:0.
+
+    Args:
+        sentences: (item_id, sentence) pairs.
+        tokenizer: The tokenizer that counts sub-words.
+        size: Sub-words per window, special tokens included.
+
+    Raises:
+        InputError: If `size` exceeds the context of the tokenizer's model.
     """
     from clip_geometry_experiments.kit.hidden_states.rows import in_sub_words
 
@@ -123,7 +147,7 @@ def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int
     names = [f"{item}:{k}" for item, sentence in sentences for k in range(len(sentence.words))]
     words = [word for _, sentence in sentences for word in sentence.words]
     tags = [tag for _, sentence in sentences for tag in sentence.tags]
-    counts = [0]  # of sub-words up to each word
+    counts = [0]  # number of sub-words of each word, after a leading 0
     for start in range(0, len(sentences), CHUNK):
         for text in in_sub_words(tokenizer, [each for _, each in sentences[start : start + CHUNK]], UNLIMITED):
             counts.extend(np.bincount(text.word[text.word >= 0], minlength=len(text.words)).tolist())
@@ -131,7 +155,7 @@ def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int
     room = size - tokenizer.num_special_tokens_to_add()
     while start < len(words):
         stop = max(start + 1, int(np.searchsorted(reached, reached[start] + room, side="right")) - 1)
-        # a word may have other sub-words where it begins the text
+        # the first word of a text may be divided into other sub-words than in the middle of a sentence
         while stop > start + 1 and len(tokenizer(" ".join(words[start:stop]), verbose=False)["input_ids"]) > size:
             stop -= 1
         yield names[start], Sentence(words[start:stop], tags[start:stop])
@@ -139,7 +163,17 @@ def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int
 
 
 def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[str, Sentence]]:
-    """Yield (row from 0 as a string, sentence) for each sentence that has words."""
+    """Yield (row number from 0 as a string, sentence) for each sentence that has words.
+
+    Args:
+        table: The table.
+        words: The column of the words.
+        tags: The column of the tags; None for no tags.
+
+    Raises:
+        InputError: If a column is missing, a cell is not a list of words, or a sentence has fewer or more tags than
+            words.
+    """
     for name in filter(None, (words, tags)):
         if name not in table.names:
             hint = did_you_mean(name, table.names) or f"; it has {', '.join(table.names)}"
@@ -159,7 +193,7 @@ def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[s
 
 
 def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
-    """Return the words of a cell: a list, or text with spaces between them."""
+    """Return the words of a cell, which holds a list or text with spaces between words."""
     if isinstance(cell, str):
         cell = cell.split()
     if not isinstance(cell, list) or not all(
@@ -175,7 +209,12 @@ base.datasets.add("corpus", base.DatasetEntry(CorpusConfig, load))
 
 
 class SharedCorpusConfig(base.KnownSplits, InWindows):
-    """A corpus whose parquet file is at `path`; default: FILE in $CLIP_GEOMETRY_DATA/text. split: "all"."""
+    """Options of a corpus that is a parquet file.
+
+    Attributes:
+        path: The file. Default: FILE in $CLIP_GEOMETRY_DATA/text.
+        split: "all", the only split.
+    """
 
     SPLITS = ("all",)
     FILE: ClassVar[str]
@@ -184,27 +223,28 @@ class SharedCorpusConfig(base.KnownSplits, InWindows):
 
 
 class TreebankConfig(SharedCorpusConfig):
-    """NLTK's sample of the Penn Treebank: 3,914 sentences of the Wall Street Journal."""
+    """Options of NLTK's sample of the Penn Treebank: 3,914 sentences of the Wall Street Journal."""
 
     FILE = "treebank_sample.parquet"
     name: str = "treebank"
 
 
 class BrownConfig(SharedCorpusConfig):
-    """The Brown corpus (Francis and Kučera 1964), tagged."""
+    """Options of the Brown corpus (Francis and Kučera 1964), with part-of-speech tags."""
 
     FILE = "brown.parquet"
     name: str = "brown"
 
 
 def shared_file(name: str) -> Path | None:
-    """A file of $CLIP_GEOMETRY_DATA, None if it is not there."""
+    """Return the path of a file in $CLIP_GEOMETRY_DATA, or None if it is not there."""
     shared = os.environ.get("CLIP_GEOMETRY_DATA")
     file = Path(shared or "").expanduser() / name
     return file if shared and file.is_file() else None
 
 
 def load_shared(config: SharedCorpusConfig) -> base.Dataset:
+    """Load a corpus from its parquet file."""
     path = config.path or shared_file(f"text/{config.FILE}")
     if path is None:
         raise InputError(
@@ -220,11 +260,11 @@ base.datasets.add("brown", base.DatasetEntry(BrownConfig, load_shared))
 
 
 class HubCorpusConfig(base.KnownSplits, InWindows):
-    """A corpus of the Hugging Face hub: one parquet file per split, with a line of text per row.
+    """Options of a corpus on the Hugging Face hub, which has one parquet file per split and one line of text per row.
 
     Attributes:
         REPOSITORY, REVISION, FILE, COLUMN: Where the text is; braces in FILE stand for the split.
-        path: A file with the text of the split, instead of fetching it.
+        path: A file with the text of the split, which is read instead of a download.
         split: One of SPLITS.
     """
 
@@ -236,12 +276,12 @@ class HubCorpusConfig(base.KnownSplits, InWindows):
     path: Path | None = None
 
     def divide(self, row: str, line: Sentence) -> Iterator[tuple[str, Sentence]]:
-        """Yield (item_id, sentence) of a line."""
+        """Yield the (item_id, sentence) pairs of a line."""
         yield row, line
 
 
 class PTBConfig(HubCorpusConfig):
-    """The Penn Treebank as Mikolov prepared it: lowercased, rare words as <unk>, numbers as N."""
+    """Options of the Penn Treebank as prepared by Mikolov: lowercase, with rare words as <unk> and numbers as N."""
 
     REPOSITORY, REVISION = "ptb-text-only/ptb_text_only", "refs/convert/parquet"
     FILE, COLUMN = "penn_treebank/{}/0000.parquet", "sentence"
@@ -249,10 +289,10 @@ class PTBConfig(HubCorpusConfig):
 
 
 class WikiText2Config(HubCorpusConfig):
-    """WikiText-2 (Merity et al. 2016), the version with all words.
+    """Options of WikiText-2 (Merity et al. 2016), in the version with all words.
 
-    Paragraphs are split after words that are a full stop, question mark or exclamation mark; headings are left out.
-    item_id is the row and the number of the sentence, such as 7.0, 7.1.
+    Paragraphs are split into sentences after the words ".", "?" and "!". Headings are left out. The item_id is the
+    number of the row and of the sentence in it, such as 7.0 or 7.1.
     """
 
     REPOSITORY, REVISION = "Salesforce/wikitext", "main"
@@ -260,6 +300,7 @@ class WikiText2Config(HubCorpusConfig):
     name: str = "wikitext2"
 
     def divide(self, row: str, line: Sentence) -> Iterator[tuple[str, Sentence]]:
+        """Yield the (item_id, sentence) pairs of a line; a heading yields none."""
         if line.words[0] == line.words[-1] == "=":  # a heading
             return
         start = number = 0
@@ -271,7 +312,12 @@ class WikiText2Config(HubCorpusConfig):
 
 @contextmanager
 def fetching(what: str, instead: str) -> Iterator[None]:
-    """One sentence for what a client of the Hugging Face hub raises: no network, no such file, not in the cache."""
+    """Turn errors of the Hugging Face hub's client into one InputError: no network, no such file, or not in the cache.
+
+    Args:
+        what: What is fetched, for the message.
+        instead: What the user can do instead, for the message.
+    """
     try:
         yield
     except Exception as error:
@@ -282,6 +328,7 @@ def fetching(what: str, instead: str) -> Iterator[None]:
 
 
 def load_from_hub(config: HubCorpusConfig) -> base.Dataset:
+    """Load a corpus from the Hugging Face hub, or from the file at `path` if it is given."""
     from huggingface_hub import hf_hub_download
 
     if config.path is not None:

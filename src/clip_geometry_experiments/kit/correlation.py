@@ -1,4 +1,4 @@
-"""Rank correlations over a few units (settings, maps), with an interval and a null, and Holm's correction."""
+"""Rank correlations over a few units (settings, maps), with an interval, a p value and Holm's correction."""
 
 from functools import cache
 from typing import NamedTuple
@@ -14,14 +14,15 @@ Values = NDArray[np.floating]
 
 
 class RankCorrelation(NamedTuple):
-    """Spearman's ρ of two measures over units.
+    """Spearman's ρ of two measures over the same units.
 
     Attributes:
         rho: The correlation; 0 if one measure is constant.
-        low, high: Its 95% bootstrap interval over units.
-        p: Two-sided p value of ρ = 0: the share of shuffles of the units with as large a correlation. Like the
-            interval, it takes the units as independent.
-        drawn: The correlation in each bootstrap sample, the same samples for every two measures over as many units.
+        low, high: Bounds of its 95% bootstrap interval over units.
+        p: Two-sided p value of ρ = 0: the fraction of shuffles of the units whose correlation is at least as large in
+            absolute value. Like the interval, it assumes that the units are independent.
+        drawn: The correlation in each bootstrap sample. The samples are the same for any two measures over the same
+            number of units.
     """
 
     rho: float
@@ -32,14 +33,19 @@ class RankCorrelation(NamedTuple):
 
 
 def spearman(x: Values, y: Values) -> Values:
-    """Spearman's ρ along the last axis; 0 where one of them is constant: it orders nothing."""
+    """Return Spearman's ρ along the last axis; 0 where x or y is constant, because a constant orders nothing."""
     x, y = (rankdata(each, axis=-1) - (each.shape[-1] + 1) / 2 for each in (x, y))
     size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
     return np.divide((x * y).sum(-1), size, out=np.zeros_like(size), where=size != 0)
 
 
 def rank_correlation(x: Values, y: Values) -> RankCorrelation:
-    """Correlate two measures of the same units, (units,)."""
+    """Return the rank correlation of two measures of the same units.
+
+    Args:
+        x: (units,) values of one measure.
+        y: (units,) values of the other measure.
+    """
     picks, shuffles = _samples(len(x))
     drawn = spearman(x[picks], y[picks])
     low, high = np.quantile(drawn, (LEVEL / 2, 1 - LEVEL / 2))
@@ -50,13 +56,13 @@ def rank_correlation(x: Values, y: Values) -> RankCorrelation:
 
 @cache
 def _samples(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Bootstrap samples and shuffles of n units."""
+    """Return DRAWS bootstrap samples and SHUFFLES permutations of n units."""
     rng = np.random.default_rng(0)
     return rng.integers(n, size=(DRAWS, n)), rng.permuted(np.tile(np.arange(n), (SHUFFLES, 1)), axis=1)
 
 
 def holm(p: Values) -> Values:
-    """Return p values adjusted for their number by Holm's method."""
+    """Return p values adjusted for multiple testing by Holm's method."""
     order = np.argsort(p)
     adjusted = np.empty(len(p))
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p)))), 1)

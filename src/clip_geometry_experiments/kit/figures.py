@@ -1,4 +1,4 @@
-"""What the figures of experiments share: panels of curves over steps, axes, and tables whose lines are maps."""
+"""Figures that experiments share: panels of curves over steps, logarithmic axes, and dot plots with a line per map."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,15 +24,15 @@ from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
-# Tol 2021, muted: distinguishable with every common color vision deficiency, and the colors of no modality
+# Tol 2021, muted: distinguishable with every common color vision deficiency; no modality has these colors
 WINE, INDIGO, GREEN, ROSE, CYAN = "#882255", "#332288", "#117733", "#CC6677", "#88CCEE"
 SERIES = (WINE, GREEN, ROSE, CYAN, "#DDCC77", "#AA4499", "#44AA99", INDIGO, "#999933")
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))  # a second cue beside the color
-MARKERS = ("o", "^", "s", "D")  # beside the color; together they distinguish 44 languages
+MARKERS = ("o", "^", "s", "D")  # a second cue beside the color; together they distinguish 44 languages
 
-# of Okabe & Ito 2008, without those of the modalities
+# colors of Okabe & Ito 2008, except for those of the modalities
 SIGNS = (("#009E73", "o"), ("#CC79A7", "^"), ("#E69F00", "s"), ("#56B4E9", "D"))
-DODGE = 0.24  # of a line's height, between the markers of its series
+DODGE = 0.24  # distance between the markers of a line's series, as a fraction of the line's height
 WORDS = Words(Path(__file__).with_name("words.j2"))
 
 Row = Mapping[str, Any]
@@ -40,8 +40,17 @@ Series = Mapping[str, Mapping[str, Row]]  # legend → map → row
 
 
 class PanelCurve(NamedTuple):
-    """A curve of a panel. values: (states,), or (runs, states), drawn as their mean and one standard deviation. style:
-    more options of `Axes.plot`."""
+    """A curve of a panel.
+
+    Attributes:
+        x: (states,) positions.
+        values: (states,), or (runs, states), which are drawn as their mean and one standard deviation.
+        color: Color of the curve.
+        label: Name in the legend.
+        line: Line style.
+        gid: The `gid` of the drawn line.
+        style: More options of `Axes.plot`.
+    """
 
     x: Sequence[float] | NDArray[Any]
     values: NDArray[np.float64]
@@ -55,9 +64,15 @@ class PanelCurve(NamedTuple):
 class Panel(NamedTuple):
     """Curves on common axes.
 
-    label, limits: of the y axis; curves beyond the limits take precedence. log: logarithmic y axis where all values are
-    positive. levels: value → style of a horizontal line. legend: of these curves, above the panel. title: above the
-    panel on the left. ends: decimals of the first and last values printed above the panel; None for no such text.
+    Attributes:
+        label: Label of the y axis.
+        curves: The curves.
+        limits: Limits of the y axis. A limit is dropped if a curve goes beyond it.
+        log: Whether the y axis is logarithmic; it stays linear unless all values are positive.
+        levels: Value → style of a horizontal line.
+        legend: Whether a legend of the curves is above the panel.
+        title: Title above the panel on the left.
+        ends: Number of decimals of the first and last values, which are printed above the panel; None to omit them.
     """
 
     label: str
@@ -84,8 +99,8 @@ def panels_figure(
     """Draw panels row by row.
 
     Args:
-        panels: From left to right, then from top to bottom.
-        size: Of the figure in inches.
+        panels: The panels, from left to right, then from top to bottom.
+        size: Width and height of the figure in inches.
         xlabel: Label of the common x axis.
         columns: Panels per row.
         share: Whether the panels of a row share their y axis.
@@ -98,14 +113,14 @@ def panels_figure(
     for axes, panel in zip(grid, panels, strict=False):
         _draw(axes, panel)
         if log_steps and panel.curves:
-            # linear up to step 1, logarithmic beyond, so that the first steps are seen
+            # linear up to step 1 and logarithmic beyond, so that the first steps remain visible
             last = int(panel.curves[0].x[-1])
             ticks = [0, *(10**k for k in range(len(str(last))) if 10**k <= last)]
             axes.set_xscale("symlog", linthresh=1, linscale=0.5)
             axes.set_xticks(ticks, ["" if tick == 1 else f"{tick}" for tick in ticks])
             axes.set_xlim(0, last)
             axes.xaxis.minorticks_off()
-    for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):  # scales need all curves of a row
+    for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):  # the scales depend on all curves of a row
         row = place // columns * columns
         beside = panels[row : row + columns] if share else [panel]
         drawn = [each.values.ravel() for other in beside for each in other.curves]
@@ -156,7 +171,7 @@ def _scale(axes: Axes, panel: Panel, values: NDArray[np.float64]) -> None:
 
 
 def log_axis(axis: Any, values: NDArray[np.float64]) -> None:
-    """Make an axis logarithmic with plain numbers as tick labels, where all values are positive."""
+    """Make an axis logarithmic, with plain numbers as tick labels, if all values are positive."""
     known = values[np.isfinite(values)]
     if not len(known) or known.min() <= 0:
         return
@@ -167,7 +182,7 @@ def log_axis(axis: Any, values: NDArray[np.float64]) -> None:
 
 
 def deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard deviation (n − 1) over the first axis, the runs; 0 for a single run."""
+    """Return the standard deviation (n − 1) over the first axis, the runs; 0 for a single run."""
     return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
 
 
@@ -177,12 +192,15 @@ def draw_maps(
     *,
     key: str | None = None,
 ) -> dict[str, Drawing]:
-    """Draw the figure of rows of maps; none where no row has one of the measures.
+    """Draw the figure of rows of maps.
 
     Args:
-        rows: Result rows; `at.row` names their map.
-        measures: Name → its name in the legend; with `key` a single measure.
-        key: The key of `at` whose values are the series.
+        rows: Result rows; `at.row` is the name of the map.
+        measures: Measure → its name in the legend. With `key`, there is a single measure.
+        key: The key of `at` whose values are the series. Default: the measures are the series.
+
+    Returns:
+        File name → drawing; empty if no row has one of the measures.
     """
     series: dict[str, dict[str, Row]] = {}
     for row in rows:
@@ -201,19 +219,19 @@ def draw_maps(
 def map_sentences(
     rows: Sequence[Row], measures: Mapping[str, str], *, key: str | None, of: str = "pairs", label: str = ""
 ) -> list[str]:
-    """What maps do to a number: a sentence for each measure, or for each value of `at[key]`, the last one first.
+    """Return sentences on what maps change: one for each measure, or for each value of `at[key]`, the last value first.
 
     Args:
-        rows: Result rows; `at.row` names their map, and the first map is the one that others are compared with.
-        measures: Measure → what it is called.
-        key: The key of `at` whose values are told apart.
-        of: What these are kinds of.
-        label: The name of the run among several.
+        rows: Result rows. `at.row` is the name of the map, and the other maps are compared with the first one.
+        measures: Measure → its name in the sentence.
+        key: The key of `at` that groups the rows; None for one sentence per measure.
+        of: What the values of `at[key]` are kinds of.
+        label: Name of the run if there are several.
     """
     sentences = []
     for measure, what in measures.items():
         of_measure = [row for row in rows if row["measure"] == measure and row.get("value") is not None]
-        if any("draw" not in row["at"] for row in of_measure):  # the means of several draws
+        if any("draw" not in row["at"] for row in of_measure):  # keep only the means over several draws
             of_measure = [row for row in of_measure if "draw" not in row["at"]]
         for kind in reversed(dict.fromkeys(row["at"].get(key) for row in of_measure)):
             first, *others = [row for row in of_measure if row["at"].get(key) == kind]
@@ -235,7 +253,7 @@ def _told(row: Row) -> dict[str, str]:
 
 
 def _extreme(rows: Sequence[Row], sign: int) -> list[dict[str, str]]:
-    """The row of the largest value times sign, and those that it does not differ from."""
+    """Return the row with the largest value times sign, followed by the rows that do not differ from it."""
     best = max(rows, key=lambda row: sign * row["value"], default=None)
     return (
         []
@@ -250,11 +268,13 @@ def _maps(series: Series) -> list[str]:
 
 @styled
 def map_dots(panels: Mapping[str, Series], styles: Mapping[str, tuple[str, str]] | None = None) -> Figure:
-    """A panel for each number, a line for each map, a marker for each series; dotted: the first map, dashed: its null.
+    """Draw one panel per number, one line per map and one marker per series.
+
+    The dotted line is the value of the first map, and the dashed line is its null value.
 
     Args:
         panels: Number → series.
-        styles: Legend → color and marker; by default `SIGNS` in the order of the series.
+        styles: Legend → (color, marker). Default: `SIGNS` in the order of the series.
     """
     maps = list(dict.fromkeys(name for series in panels.values() for name in _maps(series)))
     width = WIDTH if len(panels) == 1 else 2.15 * WIDTH

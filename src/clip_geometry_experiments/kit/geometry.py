@@ -1,4 +1,4 @@
-"""The measures and standard figures of one model on one set of pairs, which geometry and isotropy share."""
+"""The measures and standard figures of one model on one set of pairs; the experiments geometry and isotropy use it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +29,7 @@ StandardFigure = Literal["singular_directions", "cosine_distributions"]
 FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)
 PARTS = {"rest": "held-out pairs", "first": "pairs that maps were fitted on"}
 COSINES = ("matching_cosine", "random_cosine")
-# what a training changes, of which its effect is stated first
+# measures that training changes, in the order in which the sentences state them
 CHANGES = {
     "modality_gap": "The distance between the mean image and the mean text",
     "matching_cosine": "The mean cosine of matching pairs",
@@ -41,16 +41,17 @@ class GeometryConfig(RunConfig):
     """Config of the experiment `geometry`.
 
     Args:
-        model: An encoder, null for stored embeddings.
-        pairs: A data set, or {embeddings: PATH}.
-        pipeline: Steps before measuring.
-        measures: Names of measures, null for all.
+        model: An encoder; null for stored embeddings.
+        pairs: A data set, or stored embeddings as {embeddings: PATH}.
+        pipeline: Steps that are applied before measuring.
+        measures: Names of measures; null for all.
         limit: Use only the first N items.
         batch_size: Batch size of the encoder.
-        blocks: Blocks of the jackknife, 0 for no standard errors.
-        figures: The standard figures that are drawn.
-        split: Fit the pipeline on the first part of a random split of the images and their captions, and measure
-            `part` of it: "rest" are held-out pairs, "first" those of the fit. null: fit and measure all pairs.
+        blocks: Number of jackknife blocks; 0 for no standard errors.
+        figures: The standard figures to draw.
+        split: Fit the pipeline on the first part of a random split of the images and their captions, and measure the
+            part named `part`: "rest" is the held-out pairs, "first" is the pairs of the fit. null: fit on and measure
+            all pairs.
     """
 
     model: Model | None = None
@@ -75,9 +76,10 @@ class GeometryConfig(RunConfig):
 
 
 class HeldOutSets(MeasuredSets):
-    """Held-out sets after a pipeline that was fitted on others and is held fixed in standard errors.
+    """Held-out sets after a pipeline that was fitted on other pairs and is held fixed in standard errors.
 
-    Null values are those of isotropic Gaussian rows in place of the mapped ones, of equal mean squared length.
+    Null values are measured on isotropic Gaussian rows, which replace the transformed rows and have the same mean
+    squared length.
     """
 
     def __init__(self, sets: Mapping[str, Embeddings], fitted: Pipeline, **options: Any):
@@ -90,7 +92,7 @@ class HeldOutSets(MeasuredSets):
 
 
 class GeometryExperiment(Experiment):
-    """A cell is one measure."""
+    """Measures one model on one set of pairs. A cell is one measure."""
 
     Config = GeometryConfig
 
@@ -115,7 +117,7 @@ class GeometryExperiment(Experiment):
             yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, asked), measure.name)
 
     def settings(self) -> dict[str, Any]:
-        """What the numbers of every cell depend on."""
+        """Return the values that the numbers of every cell depend on."""
         config = self.config
         return config.settings("measures", "figures") | self.workspace.revisions(config.model, config.pairs)
 
@@ -127,7 +129,16 @@ class GeometryExperiment(Experiment):
         return self.draw(self.sets, self.config.figures)
 
     def draw(self, sets: MeasuredSets, names: Sequence[str], *, only: str | None = None) -> dict[str, Drawing]:
-        """Draw standard figures of the sets, or of one modality of them."""
+        """Draw standard figures.
+
+        Args:
+            sets: The measured sets. Streamed sets are not drawn.
+            names: Names of the figures.
+            only: The modality to draw; None for all.
+
+        Returns:
+            File name → drawing.
+        """
         if sets.streamed:
             note(
                 "figures are skipped: these rows do not fit into memory; limit=5000 draws those of the first 5000 items"
@@ -135,7 +146,7 @@ class GeometryExperiment(Experiment):
             return {}
         rows = {modality: rows for modality, rows in sets.rows.items() if only in (None, modality)}
         pairs = None
-        with suppress(InputError):  # nothing pairs
+        with suppress(InputError):  # no row has a pair
             pairs = sets.pairs if len(rows) == 2 else None
         return draw_figures(rows.get("image"), rows.get("text"), pairs, sets.context(), names)
 
@@ -145,8 +156,11 @@ class GeometryExperiment(Experiment):
 
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
-        """Of splits, the cosines of matching and of random pairs; of a model before and after its training, what this
-        changed; otherwise none, and the report has the verdict on each run."""
+        """Return sentences on splits, or on a model before and after training.
+
+        For splits, they state the cosines of matching and of random pairs. For a model before and after its training,
+        they state what the training changed. Otherwise there are none, and the report has the verdict on each run.
+        """
         runs = [{row["measure"]: row for row in each.finished_rows()} for each in planned]
         split = None not in [each.config.split for each in planned]
         if split and all(rows.keys() >= set(COSINES) for rows in runs):
@@ -165,13 +179,13 @@ class GeometryExperiment(Experiment):
 
 
 def _of_splits(configs: Sequence[GeometryConfig], runs: Sequence[Mapping[str, Row]]) -> list[str]:
-    """The cosines of matching and of random pairs, of both parts where both are measured."""
+    """Return sentences on the cosines of matching and of random pairs, for each measured part of the split."""
     found: dict[str, list[str]] = {}
     for config, rows in zip(configs, runs, strict=True):
         assert config.split is not None
         told = [plus_minus(rows[name]["value"], rows[name].get("standard_error")) for name in COSINES]
         part = f"{rows[COSINES[0]]['n']} {PARTS[config.split.part]}"
-        null = fixed(rows[COSINES[0]]["null_value"], 2)  # of noise through the same fit
+        null = fixed(rows[COSINES[0]]["null_value"], 2)  # null value of noise after the same fitted pipeline
         said = f"the {part} have a cosine of {told[0]} (null value {null}), random pairs of them {told[1]}"
         found.setdefault(pipeline_words(config.pipeline), []).append(said)
     return [f"After {steps}, {'; '.join(parts)}." for steps, parts in found.items()]

@@ -1,4 +1,4 @@
-"""The same captions in several languages: aligned rows after a pipeline, and measures with standard errors."""
+"""Captions in several languages: aligned rows after a pipeline, and measures with standard errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,17 +26,18 @@ from clip_geometry.rows.matrix import Rows, about, as_aligned, mean_row, total
 from clip_geometry.steps import Step
 from clip_geometry_experiments.kit.base import read_explanations
 
-BLOCK = 1024  # rows and columns of distances that are computed at a time
+BLOCK = 1024  # rows and columns of the distances in one block
 
 
 @in_kind
 @torch.no_grad()
 def language_distance(source: Rows, target: Rows, *, squared: bool = False) -> dict[str, float]:
-    """Compute mean Euclidean distances of the same captions in two languages, rows as given.
+    """Return mean Euclidean distances between the same captions in two languages.
 
-    Exact, in blocks, O(n²d).
-    Source: Tyshchuk et al. 2023, Table 6; the notebook behind its numbers squares the distances and counts the pairs
-    i = j among the global ones too, which changes these by less than 1/n.
+    Distances are exact and computed in blocks, in O(n²d). Rows are used as given, without normalization.
+
+    Source: Tyshchuk et al. 2023, Table 6. The notebook behind its numbers squares the distances and also counts the
+    pairs i = j among the global ones, which changes these by less than 1/n.
 
     Args:
         source: (n, d) rows, n ≥ 2.
@@ -44,13 +45,17 @@ def language_distance(source: Rows, target: Rows, *, squared: bool = False) -> d
         squared: Whether to take the mean of the squared distances.
 
     Returns:
-        pair_distance = mean_i ‖x_i − y_i‖; global_distance = mean_{i≠j} ‖x_i − y_j‖; ratio = pair_distance /
-        global_distance ≥ 0, where 0 means that translations coincide, 1 that a caption is no nearer to its translation
-        than to any other; within_source and within_target = mean_{i<j} in one language. If the global distance exceeds
-        both within, the languages are apart.
+        A dictionary with these keys:
+
+        - pair_distance = mean_i ‖x_i − y_i‖.
+        - global_distance = mean_{i≠j} ‖x_i − y_j‖.
+        - ratio = pair_distance / global_distance ≥ 0. A ratio of 0 means that translations coincide; a ratio of 1 means
+          that a caption is no nearer to its translation than to any other caption.
+        - within_source and within_target = mean_{i<j} within one language. If the global distance exceeds both, the
+          languages are apart.
 
     Raises:
-        InputError: For sets of unequal length, and if all rows coincide (0/0).
+        InputError: If the sets differ in length, or if all rows coincide (0/0).
 
     Example:
         >>> import numpy as np
@@ -63,13 +68,13 @@ def language_distance(source: Rows, target: Rows, *, squared: bool = False) -> d
     """
     source, target = as_aligned(source, target, ("source", "target"))
     measured = squared_distances if flag(squared, "squared") else distances
-    middle = (mean_row(source) + mean_row(target)) / 2  # a point near both, where products do not cancel
+    middle = (mean_row(source) + mean_row(target)) / 2  # with a center near both sets, the products do not cancel
     x, y = about(source, middle), about(target, middle)
     norms = (x - y).double().norm(dim=1)
     pairs = float((norms.square() if squared else norms).sum())
 
     def mean_of_others(a: Tensor, b: Tensor, same: float) -> float:
-        """The mean over i ≠ j; `same` is the sum over i = j."""
+        """Return the mean over i ≠ j; `same` is the sum over i = j."""
         every = total(measured(p, q).sum() for p in a.split(BLOCK) for q in b.split(BLOCK))
         return (float(every) - same) / (len(a) * (len(a) - 1))
 
@@ -94,11 +99,11 @@ class LanguageSets(MeasuredSets):
     """Text embeddings in several languages after a pipeline that is fitted on all of them.
 
     Args:
-        embeddings: Name of a set → its rows; the name of a target is its language.
+        embeddings: Name of a set → its rows. The name of a target set is its language.
         steps: The pipeline.
-        sources: Language → name of the set that its captions translate; several languages may share one.
-        seed: Of the assignment to blocks.
-        blocks: Blocks of the jackknife over captions, 0 for no standard errors.
+        sources: Language → name of the set whose captions the language translates. Several languages may share a set.
+        seed: Seed of the assignment of captions to blocks.
+        blocks: Number of jackknife blocks over captions; 0 for no standard errors.
 
     Raises:
         InputError: If the sets cannot be compared.
@@ -119,7 +124,18 @@ class LanguageSets(MeasuredSets):
             raise InputError(f"languages are compared with each other, but {self.fitted.refusal}")
 
     def aligned(self, language: str, view: View | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(n, d) rows of the source and of the language, of all or of a view; row k of both is one caption."""
+        """Return the aligned rows of the source and the language, where row k of both is the same caption.
+
+        Args:
+            language: The language.
+            view: Use the rows of this view. Default: all rows.
+
+        Returns:
+            (n, d) rows of the source, and (n, d) rows of the language.
+
+        Raises:
+            InputError: If the captions in both languages are the same texts.
+        """
         view = view or self
         name = self.sources[language]
         source, target = view.embeddings[name], view.embeddings[language]
@@ -130,7 +146,7 @@ class LanguageSets(MeasuredSets):
         return view.rows[name][i], view.rows[language][j]
 
     def distance_rows(self, language: str) -> list[Row]:
-        """language_distance of the source and the language, by distances and by their squares."""
+        """Return rows of `language_distance` of the source and the language, for distances and their squares."""
 
         def numbers(view: View) -> dict[str, float]:
             source, target = self.aligned(language, view)
@@ -142,7 +158,11 @@ class LanguageSets(MeasuredSets):
         return self._rows(numbers, n, at=self._place(language), costly=n > QUADRATIC_ROWS)
 
     def silhouette_rows(self, language: str | None = None) -> list[Row]:
-        """Silhouette with the language as label: of the source and the language, or of all rows of all languages."""
+        """Return rows of the silhouette with the language as label.
+
+        Args:
+            language: Compare the source with this language. Default: compare all rows of all languages.
+        """
         n = len(self._labeled(language, self)[0])
         at = {"language": "all"} if language is None else self._place(language)
         rows = []
@@ -155,7 +175,7 @@ class LanguageSets(MeasuredSets):
         return rows
 
     def context(self) -> Row:
-        """What every row has in common. The language is in its `at`, not among the options of the data."""
+        """Return the fields that all rows share. The language is in `at`, not among the options of the data."""
         options = next(iter(self.embeddings.values())).provenance.get("data_options") or {}
         shared = {name: value for name, value in options.items() if name not in ("language", "pair")}
         return {**super().context(), "data_options": shared}
@@ -164,7 +184,7 @@ class LanguageSets(MeasuredSets):
         return {"source": self.embeddings[self.sources[language]].language, "language": language}
 
     def _labeled(self, language: str | None, view: View) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and the language of each."""
+        """Return the rows and the language of each row."""
         if language is None:
             labels = [np.full(len(each), each.language) for each in view.embeddings.values()]
             return np.concatenate(list(view.rows.values())), np.concatenate(labels)
@@ -172,10 +192,10 @@ class LanguageSets(MeasuredSets):
         return np.concatenate([source, target]), np.repeat(["source", "target"], len(source))
 
     def _rows(self, numbers: Callable[[View], Mapping[str, float]], n: int, *, at: Row, costly: bool) -> list[Row]:
-        """A row for each number, with its standard error unless a round for each block would take long."""
+        """Return one row per number, with a standard error unless repeating the measure per block is too slow."""
         errors: dict[str, float] = {}
         if not costly and self.items.can_be_dealt:
-            with suppress(InputError):  # too small without a block
+            with suppress(InputError):  # too few rows are left without the block
                 without = [numbers(self._without_block(block)) for block in range(self.blocks)]
                 errors = {name: jackknife(each[name] for each in without) for name in without[0]}
         d = next(iter(self.rows.values())).shape[1]
@@ -183,20 +203,36 @@ class LanguageSets(MeasuredSets):
 
 
 def aligned(source: Sequence[Any], target: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (i, j): the k-th caption of an item in the one language translates its k-th caption in the other."""
+    """Return indices (i, j) of captions that translate each other.
+
+    The k-th caption of an item in one language translates the k-th caption of that item in the other.
+
+    Args:
+        source: Item ids of the source captions.
+        target: Item ids of the target captions.
+
+    Returns:
+        i, indices into the source, and j, indices into the target, in the order of the target.
+
+    Raises:
+        InputError: If no item is in both languages.
+    """
 
     def numbered(items: Sequence[Any]) -> pd.DataFrame:
         captions = pd.DataFrame({"item": pd.Series(items, dtype=object), "row": range(len(items))})
         return captions.assign(number=captions.groupby("item").cumcount())
 
-    found = numbered(target).merge(numbered(source), on=["item", "number"])  # in the order of the target
+    found = numbered(target).merge(numbered(source), on=["item", "number"])  # keeps the order of the target
     if found.empty:
         raise InputError("source and target have no captions in common, by their item ids; expected parallel captions")
     return found["row_y"].to_numpy(), found["row_x"].to_numpy()
 
 
 def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> tuple[DatasetConfig, DatasetConfig]:
-    """Captions in the first language, and in `language`. WikiCaps has other items for each pair of languages."""
+    """Return the data set with captions in the first language, and the data set with captions in `language`.
+
+    WikiCaps has different items for each pair of languages, so the pair of its captions is set too.
+    """
     source, first_target, *_ = languages
     target = first_target if language == source else language
     pair = {"pair": f"{target}-{source}"} if "pair" in type(data).model_fields else {}
@@ -204,12 +240,13 @@ def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> 
 
 
 def changed(data: DatasetConfig, **values: Any) -> DatasetConfig:
+    """Return the config of a data set with some values changed."""
     settings = data.model_dump(mode="json") | values
     return validate(type(data), settings, f"{data.name} in {settings['language']!r}")
 
 
 def spoken(language: str) -> str:
-    """The name of a language, the code of one that is not in SPOKEN."""
+    """Return the name of a language, or its code if it is not in SPOKEN."""
     return SPOKEN.get(language, language)
 
 
