@@ -1,11 +1,11 @@
-"""The geometry of one model on one set of pairs: the registered measures and the standard figures."""
+"""The experiment `geometry`: the registered measures and standard figures of one model on one set of pairs."""
 
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.kit.geometry import GeometryExperiment
 
 
 class Geometry(GeometryExperiment):
-    """A cell is one measure."""
+    """Measures the geometry of one model on one set of pairs. A cell is one measure."""
 
 
 experiments.add("geometry", Geometry)

@@ -1,4 +1,4 @@
-"""Maps fitted on one named set and applied to others, labeled data sets among them."""
+"""Maps that are fitted on one named set and applied to other sets, including labeled data sets."""
 
 import math
 from abc import abstractmethod
@@ -31,12 +31,12 @@ Sets = Mapping[str, Embeddings]
 
 
 class MapConfig(Config):
-    """One map.
+    """Options of one map.
 
     Args:
-        row: Its name in the table.
-        pipeline: Its steps.
-        fit_on: The role of the data that it is fitted on, null if no step learns.
+        row: Name of the map in the table.
+        pipeline: Steps of the map.
+        fit_on: The role of the data that the map is fitted on; null if no step is fitted.
     """
 
     row: str
@@ -53,6 +53,7 @@ class MapConfig(Config):
 
     @property
     def learns(self) -> bool:
+        """Whether a step of the map is fitted on data."""
         return any(transforms[step.name].fits for step in parse_pipeline(self.pipeline))
 
 
@@ -60,15 +61,16 @@ class MapsConfig(RunConfig):
     """Keys that every experiment on maps has.
 
     Args:
-        model: An encoder, null for stored embeddings.
-        maps: The maps, one line of the table each.
+        model: An encoder; null for stored embeddings.
+        maps: The maps. Each is one line of the table.
         limit: Use only the first N items of every set.
         batch_size: Batch size of the encoder.
-        blocks: Blocks of the jackknife over the scored items, with the fitted map held fixed; 0 for no standard errors.
+        blocks: Number of jackknife blocks over the scored items, with the fitted map held fixed; 0 for no standard
+            errors.
     """
 
-    ROLES: ClassVar[tuple[str, ...]]  # what maps can be fitted on
-    SCORED: ClassVar[tuple[str, ...]]  # what every map is scored on, or what its score needs
+    ROLES: ClassVar[tuple[str, ...]]  # roles that maps can be fitted on
+    SCORED: ClassVar[tuple[str, ...]]  # roles that every map is scored on, or that the score needs
 
     model: Model | None = None
     maps: tuple[MapConfig, ...] = Field(min_length=1)
@@ -83,13 +85,13 @@ class MapsConfig(RunConfig):
 
     @property
     def used(self) -> frozenset[str]:
-        """The roles that something is fitted on or scored on."""
+        """The roles that maps are fitted on or scored on."""
         return frozenset(each.fit_on for each in self.maps if each.fit_on is not None).union(self.SCORED)
 
     @classmethod
     @abstractmethod
     def data_fields(cls) -> set[str]:
-        """The fields that say which data are in the roles."""
+        """Return the names of the fields that choose the data of the roles."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -107,10 +109,12 @@ class MapsConfig(RunConfig):
 
 
 class MapsExperiment(Experiment):
-    """A table with one line per map. A cell is one map, so that adding a map computes only that one.
+    """A table with one line per map. A cell is one map, so adding a map computes only the new one.
 
-    drawn: measure → its name in the legends of the figures. series_by: if one measure is drawn, the key of `at` whose
-    values are its series. in_brief: measure → what the report's summary calls it, the most important first.
+    Attributes:
+        drawn: Measure → its name in the legends of the figures.
+        in_brief: Measure → its name in the report's summary, the most important first.
+        series_by: If only one measure is drawn, the key of `at` whose values are the series.
     """
 
     drawn: ClassVar[Mapping[str, str]]
@@ -118,16 +122,22 @@ class MapsExperiment(Experiment):
     series_by: ClassVar[str | None] = None
 
     def sets(self, role: str) -> Sets:
-        """The raw rows in that role."""
+        """Return the rows of a role before any map."""
         return self.embeddings(self.config.model, self.config.sources[role])
 
     def embeddings(self, model: Any, data: DatasetConfig | StoredConfig, only: str | None = None) -> Sets:
-        """The raw rows of any model and data, within the config's limit."""
+        """Return the rows of a model and data before any map, up to the config's limit.
+
+        Args:
+            model: An encoder; None for stored embeddings.
+            data: A data set or stored embeddings.
+            only: The modality that is needed. Default: all.
+        """
         limit, batch_size = self.config.limit, self.config.batch_size
         return self.workspace.embeddings(model, data, limit=limit, batch_size=batch_size, only=only)
 
     def fitted(self, each: MapConfig) -> Pipeline:
-        """The map fitted on its data; the last one is kept."""
+        """Return a map fitted on its data. Only the last fitted map is kept."""
         if self._last is None or self._last[0] != each:
             with self.naming(each):
                 self._last = each, fit(each, self.sets(each.fit_on or next(iter(self.config.sources))))
@@ -137,7 +147,7 @@ class MapsExperiment(Experiment):
 
     @contextmanager
     def naming(self, each: MapConfig) -> Iterator[None]:
-        """Errors within name the map."""
+        """Prefix InputErrors raised in this context with the name of the map."""
         try:
             yield
         except InputError as error:
@@ -159,10 +169,17 @@ class MapsExperiment(Experiment):
 
     @abstractmethod
     def rows(self, each: MapConfig) -> list[Row]:
-        """The numbers of one map."""
+        """Return the result rows of one map."""
 
     def scored(self, each: MapConfig, role: str, measures: Sequence[Measure], **at: Any) -> list[Row]:
-        """Measures of the rows in a role after the map, each with its standard error over the items and null value."""
+        """Return measures of the rows of a role after the map, with standard errors over the items and null values.
+
+        Args:
+            each: The map.
+            role: The role.
+            measures: The measures.
+            **at: More keys of `at`.
+        """
         fitted, sets = self.fitted(each), self.sets(role)
         with self.naming(each):
             measured = self.measured(moved(fitted, sets))
@@ -171,13 +188,22 @@ class MapsExperiment(Experiment):
         return [{**shared, **row, "at": {"row": each.row, **at}} for row in rows]
 
     def measured(self, sets: Sets) -> MeasuredSets:
-        """Sets that a map has moved, to be measured as they are."""
+        """Return sets that a map was already applied to, ready for measuring."""
         return MeasuredSets(sets, (), seed=self.config.seed, blocks=self.config.blocks)
 
     def share_rows(
         self, each: MapConfig, name: str, scores: Mapping[str, float], scored: Sets, fitted_on: str | None, **own: Any
     ) -> list[Row]:
-        """Rows of an evaluator whose numbers are shares of the scored images, with binomial standard errors."""
+        """Return result rows of scores that are shares of the scored images, with binomial standard errors.
+
+        Args:
+            each: The map.
+            name: Prefix of the measure names, such as the name of the evaluator.
+            scores: Name of a score → share in [0, 1].
+            scored: The sets that were scored.
+            fitted_on: What the map was fitted on, None if it has no fitted step.
+            **own: More fields of the rows.
+        """
         shared = {**context(scored, seed=self.config.seed), "pipeline": list(each.pipeline), "fitted_on": fitted_on}
         n, d = scored["image"].vectors.shape
         return [
@@ -193,7 +219,10 @@ class MapsExperiment(Experiment):
 
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
-        """For each number of `in_brief`: its value without a map, and the maps that improve and worsen it most."""
+        """Return sentences on each measure of `in_brief`.
+
+        They state its value without a map, and the maps that improve and worsen it most.
+        """
         found = [(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned]
         return [
             sentence
@@ -209,7 +238,7 @@ class MapsExperiment(Experiment):
         return draw_maps(self.finished_rows(), self.drawn, key=self.series_by)
 
     def origin(self) -> str:
-        """Model, the data in every role, dimension and seed."""
+        """Return the model, the data of every role, the dimension and the seed."""
         config = self.config
         roles = {role: self.sets(role) for role in config.sources if role in config.used}
         first = next(iter(roles.values()))
@@ -221,12 +250,14 @@ class MapsExperiment(Experiment):
 
 
 class ProbeConfig(MapsConfig):
-    """Keys of a probe. A map's fit_on is "pairs"; "train" or "test", the images of the probe with the prompts of their
-    classes; or "prompts", the prompts alone.
+    """Keys of a probe.
+
+    The `fit_on` of a map is "pairs"; "train" or "test", which are the images of the probe with the prompts of their
+    classes; or "prompts", which are the prompts alone.
 
     Args:
-        pairs: images and captions that maps can be fitted on, null for none.
-        probe: labeled images with splits "train" and "test", and a prompt; or stored embeddings of both splits, as
+        pairs: Images and captions that maps can be fitted on; null for none.
+        probe: Labeled images with the splits "train" and "test" and a prompt, or stored embeddings of both splits as
             {train: {image: …, labels: …, text: …}, test: …}.
     """
 
@@ -257,7 +288,7 @@ class ProbeConfig(MapsConfig):
 
 
 class PromptedConfig(ProbeConfig):
-    """A probe whose classes have prompts."""
+    """Keys of a probe whose classes have prompts."""
 
     @model_validator(mode="after")
     def _prompted(self) -> Self:
@@ -267,6 +298,8 @@ class PromptedConfig(ProbeConfig):
 
 
 class ProbeExperiment(MapsExperiment):
+    """Applies maps to a probe of labeled images."""
+
     def sets(self, role: str) -> Sets:
         found = self._probe(role)
         return {"text": found["text"]} if role == "prompts" else found
@@ -277,7 +310,11 @@ class ProbeExperiment(MapsExperiment):
         return class_prompts(found) if stored and "text" in found else found
 
     def labeled(self, role: str) -> tuple[Embeddings, Embeddings]:
-        """Images with labels, and their class prompts."""
+        """Return the labeled images of a role and their class prompts.
+
+        Raises:
+            InputError: If the images have no labels or there are no class prompts.
+        """
         found = self._probe(role)
         if len(found) < 2 or found["image"].labels is None or found["text"].pair_on != "label":
             raise InputError(
@@ -288,14 +325,14 @@ class ProbeExperiment(MapsExperiment):
 
 
 def fit(each: MapConfig, sets: Sets) -> Pipeline:
-    """Fit a map on raw rows.
+    """Fit a map.
 
     Args:
-        each: The map; steps that learn from pairs use all pairs of the sets.
-        sets: The rows. A map fitted on one set alone applies to every modality.
+        each: The map. Steps that learn from pairs use all pairs of the sets.
+        sets: The rows before any map. A map that is fitted on a single set applies to every modality.
 
     Raises:
-        InputError: If a step is for a modality that is not there.
+        InputError: If a step is for a modality that is not in the sets.
     """
     steps, rows, pairs = parse_pipeline(each.pipeline), {name: side.vectors for name, side in sets.items()}, None
     origin = origin_of(sets)
@@ -311,13 +348,22 @@ def fit(each: MapConfig, sets: Sets) -> Pipeline:
 
 
 def seen_and_held_out(labels: Any, seen: Any) -> dict[str, np.ndarray]:
-    """Masks of the images of "seen" and of "held out" classes, where there are two or more."""
+    """Return the masks of the images of "seen" and of "held out" classes. A mask of fewer than two images is left out.
+
+    Args:
+        labels: (n,) labels of the images.
+        seen: Labels of the seen classes.
+    """
     known = np.isin(np.asarray(labels), np.unique(np.asarray(seen)))
     return {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.sum() > 1}
 
 
 def moved(fitted: Pipeline, sets: Sets) -> dict[str, Embeddings]:
-    """The sets after the map. Raises InputError if the map refuses to move them."""
+    """Return the sets after a fitted map.
+
+    Raises:
+        InputError: If the map cannot be applied to them.
+    """
     if fitted.refusal:
         raise InputError(fitted.refusal)
     after = fitted.transform({modality: side.vectors for modality, side in sets.items()})

@@ -1,4 +1,4 @@
-"""ruCLIP: OpenAI's CLIP architecture trained on Russian captions, with a tokenizer of YouTokenToMe."""
+"""ruCLIP: OpenAI's CLIP architecture trained on Russian captions, with a YouTokenToMe tokenizer."""
 
 import re
 from collections.abc import Sequence
@@ -24,22 +24,22 @@ from clip_geometry.registry import shown
 EXPECTED = "the config of a ruCLIP model"
 TOKENIZER = "a tokenizer file of YouTokenToMe"
 
-# ids that ruCLIP's processor adds; its model takes the text features where EOS is
+# ids that ruCLIP's processor adds; its model reads the text features at the position of EOS
 PAD, BOS, EOS = 0, 2, 3
 WORD_START = "▁"
-SEPARATORS = re.compile(f"[ \t\n\v\f\r{WORD_START}]+")  # YouTokenToMe's: no other Unicode space is one
-UNKNOWN = " "  # its name in the vocabulary, which no piece of a word can have
-LONGEST = 1000  # characters of a token: a few damaged rules could make one that fills the memory
+SEPARATORS = re.compile(f"[ \t\n\v\f\r{WORD_START}]+")  # as in YouTokenToMe: other Unicode spaces do not separate
+UNKNOWN = " "  # name of the unknown token in the vocabulary; no piece of a word contains a space
+LONGEST = 1000  # characters per token, because a few damaged rules could make a token that fills the memory
 
 
 # --- tokenizer
 
 
 def read_bpe(path: Path) -> Any:
-    """The BPE model of `tokenizers` for a file of YouTokenToMe.
+    """Read a YouTokenToMe file as a BPE model of `tokenizers`.
 
-    The file holds whole numbers: how many characters and rules; (code point, token) of each character; (left token,
-    right token, merged token) of each rule, by priority; the tokens of unknown, padding, start and end.
+    The file holds whole numbers: the numbers of characters and rules; (code point, token) of each character; (left
+    token, right token, merged token) of each rule, by priority; and the tokens of unknown, padding, start and end.
     """
     from tokenizers import models
 
@@ -60,7 +60,7 @@ def read_bpe(path: Path) -> Any:
             raise ValueError("two tokens have the same number or the same text")
         if WORD_START not in vocabulary:
             raise ValueError(f"it has no token for {WORD_START}, the start of a word")
-        # a run of unknown characters is one token
+        # fuse_unk: a run of unknown characters is one token
         return models.BPE(vocabulary | {UNKNOWN: unknown}, merges, unk_token=UNKNOWN, fuse_unk=True)
     except (KeyError, OverflowError, TypeError, ValueError) as error:
         why = f"no token {error}" if isinstance(error, KeyError) else error
@@ -94,7 +94,7 @@ class RuClipConfig(EncoderConfig):
 
 
 class _RuclipSettings(Schema):
-    """config.json. mean and std: OpenAI's where it has none, as in ruCLIP's processor and open_clip."""
+    """Schema of config.json. A missing mean or std is OpenAI's, as in ruCLIP's processor and open_clip."""
 
     embed_dim: Size
     image_resolution: Annotated[int, Field(ge=1, le=2**14)]
@@ -115,7 +115,7 @@ def _settings(folder: Path) -> _RuclipSettings:
 
 
 def find(config: RuClipConfig) -> tuple[Path, Path]:
-    """(folder with config.json and bpe.model; weights file), downloaded if need be."""
+    """Return (folder with config.json and bpe.model, weights file), downloaded if necessary."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     _settings(folder)
     existing_file(folder / "bpe.model", TOKENIZER)
@@ -131,10 +131,14 @@ def revision(config: RuClipConfig) -> str:
 
 @dataclass(frozen=True)
 class SquareCrop:
-    """The central square of an image, resized.
+    """Crops an image to its central square and resizes it.
 
-    ruCLIP's processor has torchvision's RandomResizedCrop with scale and ratio 1, bilinear, which comes to this. Where
-    the sides differ by one pixel, that one draws which of the two squares it takes; here it is always the first.
+    This is equivalent to ruCLIP's processor, which uses torchvision's bilinear RandomResizedCrop with scale and ratio
+    fixed at 1. If width and height differ by one pixel, that processor chooses at random between two squares; this
+    class always takes the first.
+
+    Args:
+        size: Height and width of the result in pixels.
     """
 
     size: tuple[int, int]
@@ -166,7 +170,7 @@ def load(config: RuClipConfig, device: torch.device) -> OpenClipEncoder:
             "width": settings.transformer_width,
             "heads": settings.transformer_heads,
             "layers": settings.transformer_layers,
-            "pool_type": "eos",  # not the highest token, which is the end in OpenAI's vocabulary only
+            "pool_type": "eos",  # not the highest token, which is the end token only in OpenAI's vocabulary
             "eos_id": EOS,
         },
         "quick_gelu": True,

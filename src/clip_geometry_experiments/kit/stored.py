@@ -1,4 +1,4 @@
-"""Stored embeddings, in place of a data set and a model."""
+"""Stored embeddings that replace a data set and a model."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,28 +21,39 @@ Part = Literal["first", "rest"]
 
 
 class RandomSplit(Config):
-    """A random split of n items: those of torch.randperm(n), seeded, up to ⌊share · n⌋ and from there on.
+    """A random split of n items into two parts.
+
+    The first part is the first ⌊share · n⌋ items of a seeded torch.randperm(n), and the second part is the rest.
 
     Args:
-        share: Of the items that are in the first part.
-        seed: Of torch.randperm.
+        share: Fraction of the items that are in the first part.
+        seed: Seed of torch.randperm.
     """
 
     share: float = Field(gt=0, lt=1)
     seed: int = Field(default=0, ge=0, lt=2**63)
 
     def items(self, n: int, part: Part) -> np.ndarray:
+        """Return the indices of the items in a part.
+
+        Args:
+            n: Number of items.
+            part: "first" or "rest".
+        """
         order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed)).numpy()
         count = int(self.share * n)
         return order[:count] if part == "first" else order[count:]
 
     def named(self, part: Part) -> str:
-        """The part in the words of a result row."""
+        """Return the description of a part that result rows use."""
         return f"{'first' if part == 'first' else 'last'} part of a random {self.share:g} split, seed {self.seed}"
 
 
 def part_of(sets: Mapping[str, Embeddings], split: RandomSplit, part: Part) -> dict[str, Embeddings]:
-    """One part of the images and the captions of these images: their rows by item id, else the same rows."""
+    """Return one part of the images with the captions of these images.
+
+    Captions are matched to images by item id. If a set has no item ids, the captions are the same row numbers.
+    """
     image, text = sets["image"], sets["text"]
     images = split.items(len(image), part)
     texts = images
@@ -56,9 +67,9 @@ def part_of(sets: Mapping[str, Embeddings], split: RandomSplit, part: Part) -> d
 
 
 class SplitConfig(RandomSplit):
-    """One part of a random split of the rows.
+    """Options that choose one part of a random split of the rows.
 
-    Images and texts have one order, so the split keeps the pairs of aligned rows.
+    Images and texts are split in the same order, so aligned rows remain pairs.
 
     Args:
         part: "first" or "rest".
@@ -71,18 +82,18 @@ class SplitConfig(RandomSplit):
 
 
 class StoredConfig(Config):
-    """Stored embeddings as a source of a config: one file or folder, or a file for each modality.
+    """Options of stored embeddings as the source of a config, either one file or folder, or one file per modality.
 
     Args:
         embeddings: A file or folder that `clip-geometry measure` accepts.
-        image: A file of image embeddings, in place of `embeddings`.
-        text: A file of text embeddings.
-        labels: A file with one label per row, null for the labels that the embeddings carry. They are those of every
-            set with as many rows, or of `image` where that is given.
-        encoder: The model behind the embeddings, for the result rows.
-        dataset: The name of the data, for the result rows; null for that of the file or folder.
+        image: A file of image embeddings, instead of `embeddings`.
+        text: A file of text embeddings, instead of `embeddings`.
+        labels: A file with one label per row; null for the labels that the embeddings carry. The labels apply to
+            `image` if it is given, or else to every set with that number of rows.
+        encoder: The model that computed the embeddings, for the result rows.
+        dataset: The name of the data, for the result rows; null for the name of the file or folder.
         part: The split of the data that the files hold, for the result rows.
-        rows: [first, end) of every set, null for all.
+        rows: The range [first, end) of rows to use from every set; null for all.
     """
 
     embeddings: Path | None = None
@@ -104,19 +115,24 @@ class StoredConfig(Config):
 
     @property
     def places(self) -> dict[str, Path]:
-        """Where the sets lie, by key."""
+        """The given paths by key."""
         given = {"embeddings": self.embeddings, "image": self.image, "text": self.text, "labels": self.labels}
         return {key: place for key, place in given.items() if place is not None}
 
     @property
     def name(self) -> str:
+        """The name of the data set, or else the name of the first file or folder."""
         return self.dataset or next(iter(self.places.values())).name
 
 
 class StoredProbe(Config):
-    """Stored embeddings in the place of a labeled data set: images with `labels`, and one text per class.
+    """Stored embeddings that replace a labeled data set: images with `labels`, and one text per class.
 
     Text k is the prompt of class k, unless the file of the texts has labels.
+
+    Args:
+        train: Embeddings of the training split; null for none.
+        test: Embeddings of the test split.
     """
 
     train: StoredConfig | None = None
@@ -134,14 +150,25 @@ class StoredProbe(Config):
 
 
 def class_prompts(sets: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
-    """The sets with the texts as class prompts: text k, if it has no label, is that of class k."""
+    """Return the sets with the texts as class prompts; if the texts have no labels, text k is the prompt of class k."""
     text = sets["text"]
     labels = np.arange(len(text)) if text.labels is None else text.labels
     return {**sets, "text": replace(text, labels=labels, pair_on="label")}
 
 
 def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, Embeddings]:
-    """The sets by modality. Raises InputError where there are fewer rows than the config asks for."""
+    """Read stored embeddings.
+
+    Args:
+        config: Options of the embeddings.
+        limit: Use only the first N rows of every set. Default: all.
+
+    Returns:
+        Modality → embeddings.
+
+    Raises:
+        InputError: If there are fewer rows than the config requests.
+    """
     first, end = config.rows or (0, None)
     chosen = None if config.rows is None else f"rows {first} to {end}"
     said = ", ".join(each for each in (config.part, chosen) if each is not None)
@@ -170,7 +197,7 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
 
 
 def stored_revision(config: StoredConfig) -> str:
-    """A hash that changes when a file of the embeddings or their labels does."""
+    """Return a hash that changes if a file of the embeddings or their labels changes."""
     found: list[Any] = []
     for key, path in config.places.items():
         names = sorted(str(each.relative_to(path)) for each in path.rglob("*")) if path.is_dir() else [path.name]
@@ -180,7 +207,11 @@ def stored_revision(config: StoredConfig) -> str:
 
 
 def check_sources(model: EncoderConfig | None, **roles: Any) -> None:
-    """Raise InputError unless data sets have a model and stored embeddings have none."""
+    """Check that data sets have a model and that stored embeddings have none.
+
+    Raises:
+        InputError: If one of the roles violates this.
+    """
     for role, data in roles.items():
         if isinstance(data, StoredConfig) and model is not None:
             raise InputError(f"{role} has stored embeddings, which no model is needed for; set model to null")

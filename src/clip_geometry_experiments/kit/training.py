@@ -1,8 +1,8 @@
-"""The one training loop of the experiments: seeded streams, measured states, and resumption bit for bit.
+"""The training loop of all experiments: seeded random streams, measured states, and bit-exact resumption.
 
-It is our own because exact resumption needs every random number and every learning rate to be a function of the seed
-and the step number; the loops of transformers and accelerate carry both as state. For the same reason the learning
-rate is a function here: the schedules of transformers also give the first step a rate of 0.
+The loop is our own because exact resumption requires that every random number and every learning rate is a function of
+the seed and the step number. The loops of transformers and accelerate carry both as state. For the same reason, the
+learning rate is a function here. The schedules of transformers also give the first step a rate of 0.
 """
 
 import io
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic accepts typing.TypedDict only from Python 3.12 on
 
 from clip_geometry.files import write_atomically
 from clip_geometry.io.reading import checked, first_line, read_checkpoint
@@ -25,18 +25,25 @@ from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError, library_versions, shown
 from clip_geometry.results import Results, Row
 
-SECONDS = 30.0  # between checkpoints at least
-SHARE = 0.05  # of the time that writing checkpoints may take
-FOLDER = "checkpoints"  # of a run folder
+SECONDS = 30.0  # shortest time between checkpoints
+SHARE = 0.05  # largest fraction of the time that is spent on writing checkpoints
+FOLDER = "checkpoints"  # folder inside a run folder
 FULL = "fp32"
-ORDER = 0  # purpose of the stream that shuffles an epoch; a training numbers its other purposes from 1
+ORDER = 0  # purpose of the stream that shuffles an epoch; a training numbers its other streams from 1
 
 
 def learning_rate(
     number: int, *, steps: int, lr: float, warmup: float, schedule: Literal["cosine", "linear"] = "cosine"
 ) -> float:
-    """Learning rate of step `number`, counted from 0: linear warmup to `lr`, then the schedule, which ends at 0. warmup
-    is a fraction of the steps."""
+    """Return the learning rate of a step: a linear warmup to `lr`, then a schedule that ends at 0.
+
+    Args:
+        number: The step, counted from 0.
+        steps: Number of steps.
+        lr: The peak learning rate.
+        warmup: Fraction of the steps that are warmup.
+        schedule: "cosine" or "linear".
+    """
     warm = round(warmup * steps)
     if number < warm:
         return lr * (number + 1) / warm
@@ -46,7 +53,15 @@ def learning_rate(
 
 
 def context(dataset: str, split: str | None, options: Mapping[str, Any], seed: int, **own: Any) -> Row:
-    """What all records of a training have in common; `own` replaces some of it, or adds to it."""
+    """Return the fields that all records of a training share.
+
+    Args:
+        dataset: Name of the data set.
+        split: Split of the data set.
+        options: Options of the data set.
+        seed: Seed of the training.
+        **own: Fields to replace or add.
+    """
     return {
         "model": "trained here",
         "model_options": {},
@@ -63,7 +78,7 @@ def context(dataset: str, split: str | None, options: Mapping[str, Any], seed: i
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:
-    """Precision of the forward pass: `auto` is bf16 on a GPU and fp32 elsewhere."""
+    """Return the precision of the forward pass; `auto` is bf16 on a GPU and fp32 elsewhere."""
     if precision != "auto":
         return precision
     return "bf16" if device.type == "cuda" else FULL
@@ -73,7 +88,7 @@ class Checkpoint:
     """A file with the state of a training, written atomically.
 
     Args:
-        path: the file; `of` names it after a cell of a run.
+        path: The file. `Checkpoint.of` names it after a cell of a run.
     """
 
     def __init__(self, path: Path):
@@ -82,14 +97,19 @@ class Checkpoint:
 
     @classmethod
     def of(cls, run: Path, key: str) -> Self:
-        """The checkpoint of a cell in a run folder, where `remove_finished` finds it."""
+        """Return the checkpoint of a cell in a run folder, where `remove_finished` finds it."""
         return cls(run / FOLDER / f"{key}.pt")
 
     def is_due(self) -> bool:
+        """Return whether it is time to write the next checkpoint."""
         return time.monotonic() >= self._next
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """state: tensors, numbers, strings, lists, tuples and dicts."""
+        """Write the state.
+
+        Args:
+            state: Tensors, numbers, strings, lists, tuples and dicts.
+        """
         started = time.monotonic()
         buffer = io.BytesIO()
         torch.save(state, buffer)
@@ -99,7 +119,7 @@ class Checkpoint:
         self._next = ended + max(SECONDS, (ended - started) / SHARE)
 
     def load(self) -> dict[str, Any] | None:
-        """The state, or None without a readable file."""
+        """Return the state, or None if there is no readable file."""
         if not self.path.exists():
             return None
         try:
@@ -110,8 +130,8 @@ class Checkpoint:
 
 
 def remove_finished(run: Path) -> None:
-    """Removes the checkpoints of cells whose records are written; until then they are needed."""
-    folder = run / FOLDER  # not glob(), to which a folder that may not be read is an empty one
+    """Remove the checkpoints of cells whose records are written; until then, they are needed."""
+    folder = run / FOLDER  # not glob(), which treats an unreadable folder as empty
     paths = [path for path in folder.iterdir() if path.suffix == ".pt"] if folder.is_dir() else []
     finished = Results(run / "results.jsonl").finished() if paths else set()
     for path in paths:
@@ -128,26 +148,27 @@ class _TrainingState(TypedDict):
 
 
 class Trainer(ABC):
-    """A training whose steps depend on the seed and their number only, so that it resumes bit for bit.
+    """A training whose steps depend only on the seed and the step number, so that it resumes bit for bit.
 
-    A subclass builds its modules, calls `optimize`, and defines `loss`; and `rate`, unless it is a cosine.
+    A subclass builds its modules, calls `optimize` and defines `loss`. It also defines `rate` if the learning rate is
+    not the cosine of `learning_rate`.
 
     Args:
-        modules: what a checkpoint holds, by name; moved to the device.
-        config: settings of the subclass: `lr`; `precision` (fp32, bf16 or auto) of what runs under `autocast`, while
-            parameters stay float32; `clip`, the largest norm of the gradient, None for any.
-        steps: how many there are; default: those of the config.
-        seed: of all streams; default: that of the config.
-        device: where the modules are.
+        modules: Name → module. Checkpoints hold these modules, and they are moved to the device.
+        config: Settings of the subclass. `lr` is the learning rate. `precision` (fp32, bf16 or auto) applies to code
+            under `autocast`; parameters stay in float32. `clip` is the largest norm of the gradient, None for no limit.
+        steps: Number of steps. Default: the steps of the config.
+        seed: Seed of all random streams. Default: the seed of the config.
+        device: The device of the modules.
 
     Attributes:
-        number: steps taken.
-        losses: the loss of each step, without penalties.
-        trajectory: place → its values in the recorded states.
-        measuring_share: fraction of the time of `run` spent in its callback.
+        number: Number of steps taken.
+        losses: The loss of each step, without penalties.
+        trajectory: Place → its values in the recorded states.
+        measuring_share: Fraction of the time of `run` that was spent in its callback.
     """
 
-    Place: ClassVar[Callable[..., Any]]  # the named tuple that says what a measured value is of
+    Place: ClassVar[Callable[..., Any]]  # named tuple that identifies a measured value
     DROPOUT: ClassVar[int | None] = None  # purpose of the stream behind the dropout of a step
 
     def __init__(
@@ -177,26 +198,37 @@ class Trainer(ABC):
         weight_decay: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:
-        """Trains these parameters from now on by AdamW, which is Adam without decay; vectors (biases, norms) and
-        scalars (a temperature) do not decay."""
+        """Train these parameters from now on with AdamW, which is Adam if there is no weight decay.
+
+        Vectors (biases, norms) and scalars (a temperature) do not decay.
+
+        Args:
+            parameters: The parameters.
+            weight_decay: Weight decay of matrices.
+            betas: Betas of AdamW.
+        """
         self.parameters = list(parameters)
         groups = [
             {"params": [each for each in self.parameters if each.ndim > 1], "weight_decay": weight_decay},
             {"params": [each for each in self.parameters if each.ndim <= 1], "weight_decay": 0.0},
         ]
-        # fused: one pass over all numbers
+        # fused: one pass over all parameters
         self.optimizer = torch.optim.AdamW(groups, lr=self.rate(self.number), betas=betas, fused=True)
 
     @abstractmethod
     def loss(self) -> tuple[Tensor, Tensor]:
-        """(the loss of this step, the same with penalties, which is minimized)."""
+        """Return the loss of this step, and that loss with penalties, which is minimized."""
 
     def rate(self, number: int) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step, counted from 0."""
         return learning_rate(number, steps=self.steps, lr=self.config.lr, warmup=self.config.warmup)
 
     def step(self) -> None:
-        """Takes one step. Raises InputError if the loss is not finite."""
+        """Take one step.
+
+        Raises:
+            InputError: If the loss is not finite.
+        """
         with self.seeded_dropout():
             loss, total = self.loss()
         self.require_finite(loss, f"the loss of step {self.number + 1}")
@@ -218,16 +250,16 @@ class Trainer(ABC):
         checkpoint: Checkpoint | None = None,
         name: str = "training",
     ) -> dict[Any, list[float]]:
-        """Trains to the last step.
+        """Train to the last step.
 
         Args:
-            recorded: steps after which `measure` is called; 0 is the state before the first.
-            measure: callback that takes this trainer and returns place → value.
-            checkpoint: where to resume from, written when it is due, and kept at the end.
-            name: of the progress bar.
+            recorded: Steps after which `measure` is called; 0 is the state before the first step.
+            measure: Callback that takes this trainer and returns place → value.
+            checkpoint: Checkpoint to resume from. It is written when it is due, and kept at the end.
+            name: Name of the progress bar.
 
         Returns:
-            The trajectory.
+            The trajectory: place → its values in the recorded states.
         """
         if checkpoint is not None:
             self.resume(checkpoint)
@@ -250,19 +282,27 @@ class Trainer(ABC):
     # --- what a step depends on
 
     def stream(self, purpose: int, *number: int) -> np.random.Generator:
-        """The random numbers of a purpose in a step or an epoch."""
+        """Return the random generator of a purpose in a step or an epoch."""
         return np.random.default_rng([self.seed, purpose, *number])
 
     def shuffled(self, number: int, n: int, size: int, *purpose: int) -> np.ndarray:
-        """The rows of n in the batch of a step, ascending; batches are whole, so the rest of an epoch is not
-        used in it."""
+        """Return the rows in the batch of a step, in ascending order.
+
+        All batches are complete, so the remaining rows of an epoch are not used in that epoch.
+
+        Args:
+            number: The step, counted from 0.
+            n: Number of rows.
+            size: Rows per batch.
+            *purpose: Distinguishes streams that shuffle different data.
+        """
         epoch, place = divmod(number, n // size)
         order = self.stream(ORDER, *purpose, epoch).permutation(n)
         return np.sort(order[place * size : (place + 1) * size])
 
     @contextmanager
     def seeded_dropout(self) -> Iterator[None]:
-        """Dropout that depends on the step only, and leaves torch's generators as they were."""
+        """Make dropout depend only on the step, and leave the state of torch's generators unchanged."""
         if self.DROPOUT is None:
             yield
             return
@@ -271,10 +311,19 @@ class Trainer(ABC):
             yield
 
     def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context of the forward pass, which uses bfloat16 if the precision is bf16."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def require_finite(self, values: Tensor, what: str) -> None:
-        """Raises InputError if the training has diverged."""
+        """Check that the training has not diverged.
+
+        Args:
+            values: The values to check.
+            what: Name of the values, for the message.
+
+        Raises:
+            InputError: If a value is not finite.
+        """
         if not bool(values.isfinite().all()):
             more = " or more warmup" if hasattr(self.config, "warmup") else ""
             lr = f"choose a lr below {self.config.lr:g}"
@@ -283,7 +332,7 @@ class Trainer(ABC):
     # --- its state
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """Return the state that a checkpoint holds."""
         return {
             "number": self.number,
             "losses": self.losses,
@@ -293,6 +342,7 @@ class Trainer(ABC):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore a state that `state` returned."""
         self.number, self.losses = state["number"], list(state["losses"])
         self.trajectory = {self.Place(*place): list(values) for place, values in state["trajectory"]}
         for name, module in self.modules.items():
@@ -300,7 +350,11 @@ class Trainer(ABC):
         self.optimizer.load_state_dict(state["optimizer"])
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Restores the state in a checkpoint, if there is one. Raises InputError for that of another training."""
+        """Restore the state of a checkpoint, if there is one.
+
+        Raises:
+            InputError: If the checkpoint belongs to another training.
+        """
         if (found := checkpoint.load()) is None:
             return
         state: Any = checked(found, shown(checkpoint.path), _TrainingState)

@@ -1,4 +1,4 @@
-"""What training a CLIP and distilling its text tower share: one cell for a training, and records of its states."""
+"""What CLIP training and text-tower distillation share: one cell per training, and records of its states."""
 
 import math
 from abc import abstractmethod
@@ -16,12 +16,12 @@ from clip_geometry_experiments.kit.training import Checkpoint, context
 
 
 class Place(NamedTuple):
-    """What a number is of.
+    """Identifies a measured number.
 
     Args:
-        measure: its name.
-        of: image, text, both, or the language of the texts.
-        classes: "all", or for zero-shot the classes of the images: "seen" in training or "held out".
+        measure: Name of the measure.
+        of: What was measured: image, text, both, or the language of the texts.
+        classes: "all", or for zero-shot accuracy the classes of the images: "seen" in training or "held out".
     """
 
     measure: str
@@ -30,41 +30,53 @@ class Place(NamedTuple):
 
 
 class TrainingStudy(Experiment):
-    """One cell: the training with all its states. The trained model is saved to `model_folder`."""
+    """An experiment with one cell: the training with all its states. The model is saved to `model_folder`."""
 
     def cells(self) -> Iterator[Cell]:
         yield self.cell
 
     @cached_property
     def cell(self) -> Cell:
+        """The only cell."""
         return self.planned()
 
     @abstractmethod
     def planned(self) -> Cell:
-        """The cell, whose name for a person is also that of the progress bar and of the model's folder."""
+        """Return the cell. Its name for readers also names the progress bar and the model's folder."""
 
     @cached_property
     def model_folder(self) -> Path:
-        """Where the trained model is saved."""
+        """The folder of the trained model."""
         return self.workspace.folder / "models" / f"{self.cell.what.replace(' ', '-')}-{self.cell.key[:8]}"
 
     @property
     def steps(self) -> list[int]:
-        """Steps after which a state is measured; 0 is before the first."""
+        """The steps after which a state is measured; 0 is the state before the first step."""
         return measured_steps(self.config.steps, self.config.measurements)
 
     @abstractmethod
     def trainer(self) -> Any:
-        """Before its first step."""
+        """Return the trainer before its first step."""
 
     def trained(self, callback: Any, checkpoint: Checkpoint | None = None) -> Any:
-        """After its last step, resumed from the checkpoint if there is one."""
+        """Return the trainer after its last step.
+
+        Args:
+            callback: Callback that measures a state, see `Trainer.run`.
+            checkpoint: Checkpoint to resume from; None to start from scratch.
+        """
         trainer = self.trainer()
         trainer.run(self.steps, callback, checkpoint=checkpoint, name=self.cell.what)
         return trainer
 
     def context(self, data: DatasetConfig, *, without: Sequence[str] = (), **own: Any) -> Row:
-        """What all records of a data set have in common. without: options that are in the `at` of the records."""
+        """Return the fields that all records of a data set share.
+
+        Args:
+            data: The data set.
+            without: Options to leave out because they are in the `at` of the records.
+            **own: Fields to replace or add.
+        """
         options = data.model_dump(
             mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split", *without}
         )
@@ -72,8 +84,16 @@ class TrainingStudy(Experiment):
 
 
 def state_record(place: Place, values: Sequence[float], steps: list[int], **fields: Any) -> Record:
-    """All states of a number in one record: `trajectory` at `steps`, None where it is undefined; its value is the
-    last."""
+    """Return one record with all states of a number.
+
+    Its `trajectory` holds the values at `steps`, None where a value is undefined. Its value is the last one.
+
+    Args:
+        place: What the number measures.
+        values: The value in each state.
+        steps: The steps of the states.
+        **fields: More fields of the record.
+    """
     curve = trajectories.trajectory(values)
     note = {"note": "not defined in the last state"} if curve[-1] is None else {}
     return Record(place.measure, curve[-1], trajectory=curve, steps=steps, **note, **fields)
@@ -82,12 +102,20 @@ def state_record(place: Place, values: Sequence[float], steps: list[int], **fiel
 def loss_record(
     measure: str, losses: Sequence[float], steps: list[int], at: Mapping[str, Any], **fields: Any
 ) -> Record:
-    """Mean loss of the training batches between two measured states; None at the first."""
+    """Return a record of the mean loss of the training batches between measured states; None at the first state.
+
+    Args:
+        measure: Name of the measure.
+        losses: The loss of each step.
+        steps: The steps of the states.
+        at: Fields of `at`; the last step is added.
+        **fields: More fields of the record.
+    """
     means = trajectories.means_between(losses, steps)
     at = {**at, "step": steps[-1]}
     return Record(measure, means[-1], n=None, d=None, at=at, trajectory=means, steps=steps, **fields)
 
 
 def share_record(measure: str, value: float, n: int, **fields: Any) -> Record:
-    """A share of n images with its standard error."""
+    """Return a record of a share of n images, with its binomial standard error."""
     return Record(measure, value, math.sqrt(value * (1 - value) / n), n=n, **fields)

@@ -1,4 +1,4 @@
-"""Numbers recorded over a training: states to rows, rows to curves, and correlations over the states."""
+"""Values recorded during a training: conversion to rows and curves, and correlations over states."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -28,11 +28,11 @@ def curves_by(key: Callable[[Row], Key], rows: Iterable[Mapping[str, Any]]) -> d
     """Group the trajectories of rows.
 
     Args:
-        key: What a row is grouped by.
+        key: Function that returns the group of a row.
         rows: Result rows; those without a `trajectory` are skipped.
 
     Returns:
-        Key → (rows, states) values in the order of the rows, NaN where a value is missing.
+        Group → (rows, states) values in the order of the rows, NaN where a value is missing.
     """
     found: dict[Key, list[Values]] = {}
     for row in rows:
@@ -42,10 +42,14 @@ def curves_by(key: Callable[[Row], Key], rows: Iterable[Mapping[str, Any]]) -> d
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[str, str, str], Values], NDArray[np.integer]]:
-    """Read the states of one training of a CLIP.
+    """Return the curves of one CLIP training.
+
+    Args:
+        rows: Result rows. Rows without a `trajectory` and the training loss are skipped.
 
     Returns:
-        (curves, steps): (measure, modality, classes) → (states,) values, NaN where undefined; and their steps.
+        (curves, steps), where curves maps (measure, modality, classes) to (states,) values, NaN where undefined, and
+        steps holds the steps of the states.
     """
     curves, steps = {}, []
     for row in rows:
@@ -56,19 +60,20 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[str, str, s
 
 
 def means_between(losses: Sequence[float], steps: Sequence[int]) -> list[float | None]:
-    """Mean training loss between consecutive measured steps; None for the first, which has no step before it."""
+    """Return the mean training loss between consecutive measured steps; None for the first measured step."""
     return [None, *(float(np.mean(losses[start:end])) for start, end in pairwise(steps))]
 
 
 def correlations(x: Values, y: Values) -> dict[str, float | None]:
-    """Correlations of two curves: `pearson`, `spearman`, and `pearson_log` of x and log y.
+    """Return correlations of two curves: `pearson`, `spearman`, and `pearson_log`, which correlates x with log y.
 
     Args:
         x: (n,) values.
         y: (n,) values.
 
     Returns:
-        Name → correlation; None where a curve is constant or not finite, or has no logarithm.
+        Name → correlation. It is None if a curve is constant or not finite; `pearson_log` is also None if a value of y
+        is not positive.
     """
     from scipy import stats
 
@@ -86,7 +91,15 @@ def correlations(x: Values, y: Values) -> dict[str, float | None]:
 def correlation_rows(
     experiment: str, x: Values, y: Values, names: Sequence[str] = ("pearson", "spearman"), **fields: Any
 ) -> Iterator[Row]:
-    """A row for each named correlation, `experiment.name`; with a note instead of a value where it is undefined."""
+    """Yield one row, `experiment.name`, for each named correlation; an undefined one has a note instead of a value.
+
+    Args:
+        experiment: Prefix of the measure names.
+        x: (n,) values.
+        y: (n,) values.
+        names: Names of the correlations, as in `correlations`.
+        **fields: More fields of the rows.
+    """
     found = correlations(x, y)
     for name in names:
         row = {"measure": f"{experiment}.{name}", "value": found[name], "standard_error": None, "n": len(x), **fields}

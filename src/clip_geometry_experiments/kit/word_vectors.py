@@ -1,7 +1,7 @@
-"""Word vectors from a file: a "text" is one word, looked up exactly as it is written, case included.
+"""Word vectors from a file. A "text" is one word, which is looked up exactly as written, including case.
 
-An index of the words is kept in memory; the vectors stay in the file until they are needed. Three million words of 300
-columns are 3.6 GB, of which an experiment wants a few thousand rows.
+An index of the words is kept in memory; the vectors stay in the file until they are needed. Three million words with
+300 columns take 3.6 GB, of which an experiment needs a few thousand rows.
 """
 
 import mmap
@@ -28,7 +28,13 @@ VECTORS = "a file of word vectors"
 
 @dataclass(frozen=True)
 class WordVectors:
-    """index: word → its place in the file. rows: places → their vectors, (n, dim) float32."""
+    """Word vectors that are read on demand.
+
+    Attributes:
+        index: Word → its position in the file.
+        dim: Dimension of the vectors.
+        rows: Function that takes positions and returns their vectors, (n, dim) float32.
+    """
 
     index: dict[str, int]
     dim: int
@@ -36,7 +42,11 @@ class WordVectors:
 
 
 def find_files(path: Path) -> list[Path]:
-    """The file of vectors and, for .npy, the list of words beside it."""
+    """Return the file of vectors and, for .npy, the list of words beside it.
+
+    Raises:
+        InputError: If a file is missing or compressed.
+    """
     path = existing_file(path, VECTORS)
     if path.suffix in (".gz", ".zip", ".xz", ".bz2"):
         raise InputError(f"{shown(path)} is compressed; unpack it, so that single rows can be read")
@@ -44,6 +54,7 @@ def find_files(path: Path) -> list[Path]:
 
 
 def read_words(files: Sequence[Path]) -> WordVectors:
+    """Read the index of the files of `find_files`, and return it with a reader of the vectors."""
     path = files[0]
     if path.suffix != ".npy":
         return _read_binary(path) if path.suffix == ".bin" else _read_text(path)
@@ -57,14 +68,14 @@ def read_words(files: Sequence[Path]) -> WordVectors:
 
 
 def _first_places(words: Sequence[str]) -> dict[str, int]:
-    """word → place; a word that appears twice counts where it appears first, as in gensim."""
+    """Return word → position. For a word that appears twice, the first position counts, as in gensim."""
     index: dict[str, int] = {}
     for place, word in enumerate(words):
         index.setdefault(word, place)
     return index
 
 
-# --- word2vec, binary: "words dim\n", then for each word its bytes, a space, dim float32 and perhaps a newline
+# --- binary word2vec: "words dim\n", then for each word its bytes, a space, dim float32 and perhaps a newline
 
 
 def _read_binary(path: Path) -> WordVectors:
@@ -102,7 +113,7 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def _decoded(word: bytes) -> str:
-    """The word, where invalid UTF-8, which every large file has some of, becomes a word that no text equals."""
+    """Decode a word. Every large file has some invalid UTF-8; it becomes a word that is equal to no text."""
     return word.decode("utf-8", errors="surrogateescape")
 
 
@@ -113,7 +124,7 @@ def _header(line: bytes) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-# --- text: a word and its numbers on a line; word2vec's begins with "words dim", GloVe's with the first word
+# --- text: one word and its numbers per line; word2vec begins with "words dim", GloVe with the first word
 
 
 def _read_text(path: Path) -> WordVectors:
@@ -126,11 +137,11 @@ def _read_text(path: Path) -> WordVectors:
     data.seek(len(first) if header else 0)
     words, starts, number = [], [], 1 if header else 0
     while line := data.readline():
-        start, line = data.tell() - len(line), line.rstrip().replace(b"\t", b" ")  # of the same length: places hold
+        start, line = data.tell() - len(line), line.rstrip().replace(b"\t", b" ")  # same length: positions stay valid
         if not line:
             continue
         number += 1
-        # counting spaces is much faster than splitting; a word may have spaces itself, as ". . ." in GloVe has
+        # counting spaces is much faster than splitting; a word may itself contain spaces, such as ". . ." in GloVe
         spaces = line.count(b" ")
         cut = line.find(b" ") if spaces == dim else len(line.rsplit(b" ", dim)[0]) if spaces > dim else 0
         if cut < 1:
@@ -165,13 +176,13 @@ def _read_text(path: Path) -> WordVectors:
 class WordsConfig(EncoderConfig):
     """words:PATH: word vectors: word2vec (text, .bin), GloVe, .npy with a list of words beside it.
 
-    PATH is NAME.npy with the words in NAME.json, a .bin of word2vec, or else a text file of word2vec or
-    GloVe. ~ and $VARIABLE in PATH are expanded. There is no projection: features=pooled gives the same rows.
+    PATH is NAME.npy with the words in NAME.json, a word2vec .bin file, or a text file in the word2vec or GloVe format.
+    ~ and $VARIABLE in PATH are expanded. There is no projection, so features=pooled gives the same rows.
     """
 
 
 def find(config: EncoderConfig) -> list[Path]:
-    """The file with the vectors and, for .npy, the one with the words."""
+    """Return the file of vectors and, for .npy, the file of words."""
     return find_files(path_of(config.name))
 
 
@@ -185,7 +196,7 @@ def load(config: EncoderConfig, device: torch.device) -> "WordEncoder":
 
 
 class WordEncoder(Encoder):
-    """Looks words up. An unknown word is an error, because a row of zeros would be a plausible point."""
+    """An encoder that looks words up. An unknown word is an error, because a zero row would be a plausible point."""
 
     modalities = frozenset({"text"})
 

@@ -1,1 +1,1 @@
-"""Published numbers, and which of our result rows stand beside them."""
+"""Published numbers, and the result rows of ours that they are compared with."""

@@ -1,4 +1,4 @@
-"""Whether a claim of a paper holds in our runs: decided by a rule, from the numbers that it names."""
+"""Verdicts on the claims of papers: a rule decides from the numbers that a claim names whether it holds in our runs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from clip_geometry_experiments.published.tables import NAMES, in_words, null_tex
 VERDICTS: dict[str, str] = NAMES["verdicts"]  # verdict → what it means
 BOUNDS = ("above", "below")
 
-Estimate = tuple[float, float | None]  # a value and its standard error, None if that is not known
+Estimate = tuple[float, float | None]  # a value and its standard error, None if unknown
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Judged:
 
     Args:
         claim: The claim.
-        published: Its numbers as printed.
-        ours: Ours, and of which setup.
+        published: The published numbers as printed.
+        ours: Our numbers and their setup.
         verdict: A key of VERDICTS.
-        run: The command or test.
-        needs: What it needs, where it was not run.
-        table: The title of the table of its first number.
+        run: The command or test that checks the claim.
+        needs: What the run needs, if it was not run.
+        table: The title of the table with the first number.
     """
 
     claim: Claim
@@ -41,11 +41,11 @@ class Judged:
 
 
 def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
-    """Decide a claim.
+    """Return the verdict on a claim.
 
     Args:
         claim: The claim.
-        lines: Path of a published number → the number and our values beside it.
+        lines: Path of a published number → the number with our values.
     """
     if claim.holds is not None:
         return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
@@ -55,7 +55,7 @@ def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
     decimals = claim.decimals
     shown = (p.shown if decimals is None or p.value is None else fixed(p.value, decimals) for p in published)
     printed = ", ".join(dict.fromkeys(shown))
-    digits = claim.says not in BOUNDS  # these are decided by the bound
+    digits = claim.says not in BOUNDS  # the bound decides, whatever the decimals
     if digits and decimals is not None and any(p.value is not None and decimals < p.decimals for p in published):
         printed += f" (to {decimals} decimals)"
     no_test = _no_test(claim, pairs)
@@ -68,7 +68,7 @@ def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
     rows = [flat(each.row) for each in ours]
     setups = list(dict.fromkeys(setup_words(each.row) for each in ours))
     models, data = (list(dict.fromkeys(in_words(field, row) for row in rows)) for field in ("model", "dataset"))
-    if len(models) == 1 < len(data):  # what they share first: `all-MiniLM-L6-v2, MRPC and RTE`
+    if len(models) == 1 < len(data):  # name the shared model once: `all-MiniLM-L6-v2, MRPC and RTE`
         setups = [f"{models[0]}, {', '.join(data[:-1])} and {data[-1]}"]
     why = f". No test: {no_test}" if no_test else ""
     run = claim.run or str(ours[0].row.get("command") or "") or entry.command
@@ -76,7 +76,7 @@ def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
 
 
 def _find(claim: Claim, name: str, lines: Mapping[str, Compared]) -> tuple[Compared, Ours | None]:
-    """A number with ours beside it, of the paper's own setup if that was run."""
+    """Return a published number and our value for it, preferably in the paper's own setup; None if there is none."""
     name, _, less = name.partition(" minus ")
     if less:
         return _difference(_find(claim, name, lines), _find(claim, less, lines))
@@ -87,7 +87,7 @@ def _find(claim: Claim, name: str, lines: Mapping[str, Compared]) -> tuple[Compa
 
 
 def _difference(one: tuple[Compared, Ours | None], other: tuple[Compared, Ours | None]) -> tuple[Compared, Ours | None]:
-    """The difference of two numbers, printed and ours; errors as if these were independent."""
+    """Return the difference of two published numbers and of ours, with errors as if ours were independent."""
     (line, ours), (less, theirs) = one, other
     printed, subtracted = line.entry.published, less.entry.published
     assert printed.value is not None and subtracted.value is not None, "words have no difference"
@@ -100,7 +100,7 @@ def _difference(one: tuple[Compared, Ours | None], other: tuple[Compared, Ours |
 
 
 def _no_test(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> str:
-    """Why ours, of another setup, decides nothing; "" if it may."""
+    """Return why our numbers, from another setup, decide nothing; "" if they may decide."""
     if all(ours.comparable for _, ours in pairs):
         return ""
     sizes = {ours.row["n"] for line, ours in pairs if line.entry.rule.depends_on_n}
@@ -130,7 +130,7 @@ def _verdict(claim: Claim, pairs: Sequence[tuple[Compared, Ours]], no_test: str)
 
 
 def _far(line: Compared, ours: Ours) -> bool | None:
-    """Whether ours does not round to the printed number and is beyond its error; None where this is not known."""
+    """Return whether our value neither rounds to the printed number nor is within its error of it; None if unknown."""
     if line.agrees(ours):
         return False
     value = line.entry.published.value
@@ -138,7 +138,7 @@ def _far(line: Compared, ours: Ours) -> bool | None:
 
 
 def _says(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> bool | None:
-    """Whether ours say what the claim says; None where the errors leave it open, or are not known."""
+    """Return whether our numbers agree with the claim; None if the errors leave it open or are unknown."""
     ours: list[Estimate] = [(each.value, each.error) for _, each in pairs]
     bound: Estimate = (claim.bound, 0.0)
     match claim.says:
@@ -150,7 +150,7 @@ def _says(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> bool | None:
             ordered = [(each, ours[0]) for each in ours[1:]]
         case "first highest":
             ordered = [(ours[0], each) for each in ours[1:]]
-        case _:  # all printed numbers that differ
+        case _:  # all pairs of printed numbers that differ
             printed: Any = [line.entry.published.value for line, _ in pairs]
             places = permutations(range(len(ours)), 2)
             ordered = [
@@ -161,7 +161,7 @@ def _says(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> bool | None:
 
 
 def _sign(one: Estimate, other: Estimate) -> int:
-    """1 where the one is larger, −1 where it is smaller, 0 within two standard errors or if these are not known."""
+    """Return 1 if one is larger, −1 if it is smaller, and 0 within two standard errors or if these are unknown."""
     (value, error), (other_value, other_error) = one, other
     if error is None or other_error is None:
         return 0

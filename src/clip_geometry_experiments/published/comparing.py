@@ -1,8 +1,8 @@
-"""Published beside ours: which rows of a run stand beside which numbers, how far off they are, and why.
+"""Comparison of published numbers with ours: which rows of a run belong to which number, how far off they are, and why.
 
-Selectors of result rows look like `{measure: zero_shot.top_1, at.split: test, pipeline: "normalize,center"}`. A nested
-field is written with a dot. A list means any of these values, null that the field is missing, a star any text; a
-pipeline is written as on the command line, "" for raw rows.
+Selectors of result rows look like `{measure: zero_shot.top_1, at.split: test, pipeline: "normalize,center"}`. A dot
+separates the names of a nested field. A list matches any of its values, null matches a missing field, and a star in a
+string matches any text. A pipeline is written as on the command line, with "" for raw rows.
 """
 
 import json
@@ -15,25 +15,27 @@ from typing import Any
 from clip_geometry.results import ORIGIN, Row
 from clip_geometry_experiments.published.ledger import LedgerEntry, Scalar, Variant, Where, all_entries
 
-IDENTITY = (*ORIGIN, "measure", "at", "n", "d", "command")  # rows that agree in these but for seeds are one number
+# rows that agree in these fields, except for the seeds, are one number
+IDENTITY = (*ORIGIN, "measure", "at", "n", "d", "command")
 SEEDS = ("seed", "*.seed")
-ERRORS = 2  # standard errors within which a difference says nothing
+ERRORS = 2  # a difference within this many standard errors is not significant
 
 
 @dataclass(frozen=True)
 class Ours:
-    """A value of ours, in the published unit.
+    """One of our values, in the published unit.
 
     Args:
-        row: The result row; the first one where `seeds` > 1 rows were averaged.
+        row: The result row; if several rows were averaged, the first of them.
         variant: The variant of the published number.
-        value: Its value.
-        error: Its standard error; the standard deviation over seeds where `seeds` > 1. None where it is 0 or not known,
-            as of a number of all seeds pooled.
-        unlike: The fields that differ from the paper's setup; `setup` where the source does not name its own.
-        seeds: How many rows were averaged.
-        null: Its null value.
-        limit: For a share of 0 or 1, whose estimated error is 0: its one-sided 95% limit, at two of `error`.
+        value: The value.
+        error: Its standard error, or the standard deviation over seeds if `seeds` > 1. None if it is 0 or unknown, such
+            as for a number that pools all seeds.
+        unlike: The fields that differ from the paper's setup; `setup` if the source does not describe its setup.
+        seeds: Number of rows that were averaged.
+        null: The null value.
+        limit: One-sided 95% limit of a share of 0 or 1, whose estimated error is 0. Then `error` is half of the
+            distance from the value to the limit. None for other values.
     """
 
     row: Row
@@ -47,13 +49,13 @@ class Ours:
 
     @property
     def comparable(self) -> bool:
-        """Whether it has the paper's own setup."""
+        """Whether the value comes from the paper's own setup."""
         return not self.unlike
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A published number and our values beside it."""
+    """A published number and our values for it."""
 
     entry: LedgerEntry
     ours: tuple[Ours, ...]
@@ -64,7 +66,7 @@ class Compared:
         return any(each.comparable for each in self.ours)
 
     def agrees(self, ours: Ours) -> bool:
-        """Whether both are equal when rounded to the decimals that were printed."""
+        """Return whether our value equals the published number when rounded to the printed decimals."""
         printed = self.entry.published
         return printed.value is not None and round(ours.value, printed.decimals) == printed.value
 
@@ -75,10 +77,10 @@ def compare(rows: Iterable[Row], run: str, among: Sequence[LedgerEntry] | None =
     Args:
         rows: Result rows.
         run: The name of the run.
-        among: The entries of the ledger to look at, all by default.
+        among: The entries of the ledger to consider. Default: all.
 
     Returns:
-        A line for every entry that a run of this name gives, even where no row fits it.
+        One item for every entry whose rule names this run, even if no row matches it.
     """
     valued = [(row, flat(row)) for row in rows if _has_value(row)]
     entries = all_entries() if among is None else among
@@ -86,7 +88,7 @@ def compare(rows: Iterable[Row], run: str, among: Sequence[LedgerEntry] | None =
 
 
 def selected(rows: Iterable[Row], run: str) -> list[Row]:
-    """The rows that stand beside some published number."""
+    """Return the rows that match at least one published number."""
     wheres = [variant.where for entry in all_entries() if run in entry.runs for variant in entry.variants]
     return [row for row in rows if _has_value(row) and any(matches(flat(row), where) for where in wheres)]
 
@@ -94,7 +96,7 @@ def selected(rows: Iterable[Row], run: str) -> list[Row]:
 def _ours(entry: LedgerEntry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tuple[Ours, ...]:
     found = []
     for variant in entry.variants:
-        over_seeds: dict[str, dict[str, Row]] = {}  # of equal seeds the last one counts
+        over_seeds: dict[str, dict[str, Row]] = {}  # for equal seeds, the last row counts
         for row, fields in valued:
             if matches(fields, variant.where):
                 seeds = {key: value for key, value in fields.items() if fits(key, SEEDS)}
@@ -105,7 +107,7 @@ def _ours(entry: LedgerEntry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -
 
 
 def _averaged(entry: LedgerEntry, variant: Variant, rows: Sequence[Row]) -> Ours:
-    """The mean of rows that differ in their seeds only."""
+    """Return the mean of rows that differ only in their seeds."""
     row, fields, same, unit = rows[0], flat(rows[0]), entry.rule.same, entry.rule.unit
     unlike = tuple(key for key, wanted in same.items() if not fits(fields.get(key), wanted)) if same else ("setup",)
     scale = entry.factor
@@ -115,20 +117,23 @@ def _averaged(entry: LedgerEntry, variant: Variant, rows: Sequence[Row]) -> Ours
         error = scale * float(error)
     if len(values) > 1:
         error = statistics.stdev(values)
-    # of a "share" every row counts alike, so that its limit needs no error; a share of the rows of the fit bounds none
+    # rows of a "share" have equal weights, so its limit needs no error; a share of training rows has no limit
     is_share = unit is not None and (error == 0 or (error is None and unit == "share"))
     limit = None if not is_share or row["measure"].endswith(".train") else _limit(value, scale, row["n"])
     if limit is not None:
         error = abs(limit - value) / ERRORS
     null = row.get("null_value")
-    if null is None or "seed_values" in row:  # of pooled seeds, the null value is that of their mean, another statistic
+    if null is None or "seed_values" in row:  # null_value is of the mean over seeds, another statistic
         null = row.get("null_pooled")
     null = None if null is None else scale * float(null)
     return Ours(row, variant, value, error or None, unlike, len(values), null, limit)
 
 
 def _limit(share: float, whole: float, n: int) -> float | None:
-    """The one-sided 95% limit of a share of n rows, if it is 0 or `whole`: what gives none of n with a chance of 5%."""
+    """Return the one-sided 95% limit of a share of n rows that is 0 or `whole`; None for other shares.
+
+    For 0, the limit is the share that yields none of n rows with a probability of 5%.
+    """
     most = whole * (1 - 0.05 ** (1 / n))
     return most if share == 0 else whole - most if share == whole else None
 
@@ -143,7 +148,10 @@ def _has_value(row: Row) -> bool:
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """{"at": {"split": "test"}, "pipeline": [a, b]} → {"at.split": "test", "pipeline": "a,b"}"""
+    """Return a row with nested keys joined by dots and the pipeline as text.
+
+    {"at": {"split": "test"}, "pipeline": [a, b]} becomes {"at.split": "test", "pipeline": "a,b"}.
+    """
     fields = {key: value for key, value in _fields(row, "") if value is not None}
     return fields | {"pipeline": ",".join(map(str, row.get("pipeline") or ()))}
 
@@ -157,11 +165,12 @@ def _fields(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def matches(fields: Mapping[str, Any], where: Where) -> bool:
-    """Whether a flat row fulfils all selectors."""
+    """Return whether a flat row fulfills all selectors."""
     return all(fits(fields.get(key), wanted) for key, wanted in where.items())
 
 
 def fits(value: Any, wanted: Scalar | tuple[Scalar, ...]) -> bool:
+    """Return whether a value fulfills a selector."""
     if isinstance(wanted, tuple):
         return any(fits(value, each) for each in wanted)
     if isinstance(wanted, str) and isinstance(value, str):

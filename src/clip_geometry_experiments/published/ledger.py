@@ -1,5 +1,7 @@
-"""Every published number with its printed digits, and the rules of each paper: which of our rows stand beside a number,
-or why there are none. Experiments know nothing of papers."""
+"""Every published number with its printed digits, and the rules of each paper.
+
+The rules say which of our rows a number is compared with, or why there are none. Experiments do not know the papers.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +18,7 @@ from clip_geometry_experiments.run.config import PUBLISHED, shipped_configs
 
 FOLDER = Path(__file__).parent
 FILE = FOLDER / "published.yaml"
-ABOUT_PAPER = ("title", "reference", "models")  # keys of a paper that are not tables
+ABOUT_PAPER = ("title", "reference", "models")  # keys of a paper that are not names of tables
 
 Scalar = bool | int | float | str | None
 Where = dict[str, Scalar | tuple[Scalar, ...]]
@@ -27,6 +29,14 @@ Where = dict[str, Scalar | tuple[Scalar, ...]]
 
 @dataclass(frozen=True)
 class Paper:
+    """A paper with published numbers.
+
+    Args:
+        name: Name of the paper in published.yaml.
+        title: Title of the paper.
+        reference: Reference to the paper.
+    """
+
     name: str
     title: str
     reference: str
@@ -34,15 +44,15 @@ class Paper:
 
 @dataclass(frozen=True)
 class Published:
-    """One number, or statement.
+    """A published number or statement.
 
     Args:
         paper: Name of the paper.
-        section: Its table.
+        section: Table of the number.
         keys: The labels of the number, row first.
         text: The number as printed.
-        value: Its value, None for words.
-        reach: What is needed to check it ("real", "proxy", "online"), "" where the file does not say.
+        value: Its value; None for words.
+        reach: What is needed to check it ("real", "proxy", "online"); "" if the file does not say.
     """
 
     paper: str
@@ -54,31 +64,35 @@ class Published:
 
     @property
     def path(self) -> str:
+        """The section and the labels, joined by dots."""
         return ".".join((self.section, *self.keys))
 
     @property
     def shown(self) -> str:
-        """As printed, a number with a typographic minus."""
+        """The text as printed; a number has a typographic minus."""
         return self.text if self.value is None else self.text.replace("-", "−")
 
     @property
     def decimals(self) -> int:
-        """Printed decimals: 2 of 66.40."""
+        """The number of printed decimals: 2 for 66.40."""
         return len(self.text.partition(".")[2])
 
 
 @cache
 def papers() -> dict[str, Paper]:
-    """The papers with numbers, in the order of the file."""
+    """Return the papers with numbers by name, in the order of the file."""
     found = read_yaml(FILE).items()
     return {name: Paper(name, part["title"], part["reference"]) for name, part in found if "title" in part}
 
 
 @cache
 def published(paper: str) -> tuple[Published, ...]:
-    """Every leaf of a paper's tables, in the order of the file; positions in a list are "0", "1", …"""
+    """Return every leaf of a paper's tables, in the order of the file.
+
+    The positions in a list are labeled "0", "1", ….
+    """
     text = FILE.read_text(encoding="utf-8")
-    tables = yaml.load(text, Loader=yaml.BaseLoader)[paper]  # every value is a string: 0.00 as it is printed
+    tables = yaml.load(text, Loader=yaml.BaseLoader)[paper]  # values are strings, so that 0.00 keeps its digits
     named = ((name, node) for name, node in tables.items() if name not in ABOUT_PAPER)
     return tuple(leaf for name, node in named for leaf in _leaves(Published(paper, name), node))
 
@@ -98,13 +112,13 @@ def _leaves(place: Published, node: Any) -> Iterator[Published]:
 
 
 class Variant(Config):
-    """One of several of our rows beside the same number.
+    """One of several rows of ours for the same number.
 
     Args:
-        label: Distinguishes it from the others.
-        where: Selectors, beside those of the rule.
-        cause: Why it differs, in a few words.
-        aside: It is not what was published and stands in the row of the variant that is.
+        label: Distinguishes the variant from the others.
+        where: Selectors, in addition to those of the rule.
+        cause: Why its value differs, in a few words.
+        aside: Whether it is not what was published, so that it is shown in the table row of the variant that is.
     """
 
     label: str
@@ -117,19 +131,21 @@ class Rule(Config):
     """The rule for a section of published.yaml, or for one label in it.
 
     Args:
-        config: configs/<this>.yaml computes ours, for each of these; its run is named with "-" for "/".
-        reason: Why nothing here computes it, one sentence.
+        config: Names of the configs that compute our number, without configs/ and .yaml. The run of a config has its
+            name with "-" instead of "/".
+        reason: One sentence on why nothing here computes the number.
         where: Selectors of result rows, see `comparing`.
-        same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy. Without any
-            the source does not name its setup, and every row is a proxy.
-        differs: What to say where a row does not fulfill one of `same`, or of the `setup` that is not named; {} stands
-            for our value.
-        cause: Why ours differs, in a few words: it stands beside the number.
-        note: The long explanation, below the table.
+        same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy. If there are
+            none, the source does not describe its setup, and every row is a proxy.
+        differs: Text to show for a row that does not fulfill one of `same`, by selector, or by `setup` if the setup is
+            not described; {} stands for our value.
+        cause: Why our number differs, in a few words, shown beside the number.
+        note: The long explanation, shown below the table.
         needs: What the paper's own setup needs.
-        unit: The printed unit. A "share" of rows that is 0 or 1 has a limit, a "percent" if its error is 0.
-        depends_on_n: The number depends on the number of rows, so that numbers of other `n` have no order.
-        variants: Several rows of ours beside the number.
+        unit: The printed unit. A "share" of rows that is 0 or 1 has a limit; a "percent" has one if its error is 0.
+        depends_on_n: Whether the number depends on the number of rows, so that numbers with different `n` cannot be
+            ordered.
+        variants: Several rows of ours for the number.
     """
 
     config: tuple[str, ...] = ()
@@ -146,13 +162,13 @@ class Rule(Config):
 
 
 class SectionRule(Rule):
-    """The rule for a section of published.yaml.
+    """The rule for a section of published.yaml, in addition to the keys of `Rule`.
 
     Args:
-        title: Its heading.
-        match: The fields of a result row that hold the labels of a number, null for a label that is no field.
-        names: Labels in words, for readers; a label without an entry is shown as it is.
-        labels: What a label adds to the rule, or replaces.
+        title: Heading of the section.
+        match: The fields of a result row that hold the labels of a number; null for a label that is not a field.
+        names: Labels as words for readers; a label without an entry is shown unchanged.
+        labels: Label → what it adds to the rule or replaces in it.
     """
 
     title: str
@@ -166,10 +182,10 @@ class PaperFinding(Config):
 
     Args:
         title: The statement.
-        text: What it rests on. Numbers of ours are `{{ ours(RUN, KEY, **SELECTORS) }}`, see `pages`, or are asserted by
-            a test of the evidence.
+        text: The basis of the statement. Our numbers are written `{{ ours(RUN, KEY, **SELECTORS) }}`, see `pages`, or
+            are asserted by a test in the evidence.
         evidence: Tests, commands and sources.
-        article: Its page in docs/findings, without the ending, "" where it has none.
+        article: Its page in docs/findings, without the file extension; "" if there is none.
     """
 
     title: str
@@ -179,20 +195,23 @@ class PaperFinding(Config):
 
 
 class Claim(Config):
-    """A claim of a paper, which the numbers that it names decide (`claims.judge`), or a test.
+    """A claim of a paper, decided by the numbers that it names (see `claims.judge`) or by a test.
 
     Args:
-        text: The claim, one sentence, and how far ours tests it. Numbers of ours are written as in a finding.
-        numbers: Paths of published numbers, `SECTION.LABEL.…`, each with the label of a variant after "@" where ours
-            has several. "PATH minus PATH" is the difference of two numbers.
-        where: Selects the setup of ours that is compared, as in `Rule`; all numbers are of the same setup.
-        says: The claim beyond the sizes: the numbers are in the published order, only the first is compared with each
-            of the others, or they are all above or below a bound.
-        bound: That of `above` and `below`.
-        no_test: Why ours decides nothing without the paper's own setup, such as a choice of ours that decides the sign.
-        decimals: Show the printed numbers to this precision. The verdict is of all that were printed.
-        holds: For a claim that is no number: whether the test named in `run` shows it or refutes it.
-        run: The command or test, if not that of the rows.
+        text: One sentence that states the claim and to what extent our numbers test it. Our numbers are written as in a
+            finding.
+        numbers: Paths of published numbers, `SECTION.LABEL.…`, followed by "@" and the label of a variant if there are
+            several. "PATH minus PATH" is the difference of two numbers.
+        where: Selects the setup of ours that is compared, as in `Rule`; all numbers must be from the same setup.
+        says: What is claimed beyond the values: the numbers are in the published order ("order"), the first is the
+            lowest or highest ("first lowest", "first highest"; the others are not compared with each other), or all are
+            above or below a bound ("above", "below").
+        bound: The bound of `above` and `below`.
+        no_test: Why our numbers decide nothing without the paper's own setup, such as a choice of ours that determines
+            the sign.
+        decimals: Show the printed numbers to this precision. The verdict uses all printed decimals.
+        holds: For a claim without numbers, whether the test named in `run` confirms or refutes it.
+        run: The command or test, if it is not the command of the rows.
     """
 
     text: str
@@ -207,7 +226,14 @@ class Claim(Config):
 
 
 class Ledger(Config):
-    """A paper: the question that it asks, its main claims, what its numbers turn out to be, the rules of its tables."""
+    """A paper: its question, its main claims, findings about its numbers, and the rules of its tables.
+
+    Args:
+        asks: The question that the paper asks.
+        claims: The main claims of the paper.
+        findings: What the numbers of the paper turn out to be.
+        sections: Section of published.yaml → its rule.
+    """
 
     asks: str = ""
     claims: tuple[Claim, ...] = ()
@@ -217,12 +243,16 @@ class Ledger(Config):
 
 @cache
 def ledger(paper: str) -> Ledger:
-    """The ledger of a paper. It is read strictly: an unknown key is an error that names the nearest known one."""
+    """Return the ledger of a paper.
+
+    Raises:
+        InputError: If the file has an unknown key; the message names the nearest known key.
+    """
     return validate(Ledger, read_yaml(FOLDER / f"{paper}.yaml"), f"ledger of {paper}")
 
 
 def combined(rules: Sequence[Rule]) -> Rule:
-    """Merge rules, the more specific ones last: selectors add up, everything else is replaced.
+    """Merge rules, the most specific last. Selectors are combined; all other keys are replaced.
 
     A reason replaces a config, and a config replaces a reason. `LedgerEntry` collects causes and notes.
     """
@@ -239,15 +269,15 @@ def combined(rules: Sequence[Rule]) -> Rule:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A published number and the rule for it.
+    """A published number and its rule.
 
     Args:
         published: The number.
-        title: That of its section.
+        title: The title of its section.
         label: The number in words: "CLIP, I1 of texts".
-        rule: Its rule.
-        causes: Those of its section and of its labels.
-        notes: Likewise.
+        rule: The combined rule.
+        causes: The causes of its section and labels.
+        notes: The notes of its section and labels.
     """
 
     published: Published
@@ -259,7 +289,7 @@ class LedgerEntry:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Names of the runs that compute ours."""
+        """The names of the runs that compute our number."""
         return tuple(config.replace("/", "-") for config in self.rule.config)
 
     @property
@@ -270,12 +300,12 @@ class LedgerEntry:
 
     @property
     def factor(self) -> float:
-        """published = factor × ours."""
+        """The factor of the unit: published = factor × ours."""
         return 100.0 if self.rule.unit == "percent" else 1.0
 
     @property
     def command(self) -> str:
-        """The command for the paper's own setup, "" where no config has it."""
+        """The command for the paper's own setup; "" if no config has that setup."""
         config = next(iter(self.rule.config), "")
         return f"clip-geometry run {config} --published" if config and _has_own_setup(config) else ""
 
@@ -288,13 +318,13 @@ def _has_own_setup(config: str) -> bool:
 
 @cache
 def entries(paper: str) -> tuple[LedgerEntry, ...]:
-    """One entry for every number of a paper, in the order of published.yaml."""
+    """Return one entry for every number of a paper, in the order of published.yaml."""
     sections = ledger(paper).sections
     return tuple(_entry(leaf, sections[leaf.section]) for leaf in published(paper))
 
 
 def _entry(leaf: Published, section: SectionRule) -> LedgerEntry:
-    # the row says more than the column
+    # labels are row first, and the rule of a row takes precedence over that of a column
     rules = [section, *(section.labels[key] for key in reversed(leaf.keys) if key in section.labels)]
     by_label: Where = {field: key for field, key in zip(section.match, leaf.keys, strict=False) if field}
     return LedgerEntry(
@@ -308,4 +338,5 @@ def _entry(leaf: Published, section: SectionRule) -> LedgerEntry:
 
 
 def all_entries() -> list[LedgerEntry]:
+    """Return the entries of all papers."""
     return [entry for paper in papers() for entry in entries(paper)]

@@ -1,4 +1,4 @@
-"""The pages in docs/papers/: the claims of a paper with a verdict, what its numbers turn out to be, and all numbers."""
+"""The pages in docs/papers/: a paper's claims with verdicts, findings about its numbers, and all of its numbers."""
 
 import re
 import textwrap
@@ -21,7 +21,12 @@ HERE = Path(__file__).parent
 
 
 def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Compared]:
-    """A line for every published number, with all that was recorded for it, from every run; untrained models last."""
+    """Return a comparison for every published number, with the recorded values of all runs. Untrained models come last.
+
+    Args:
+        paper: Name of the paper.
+        recorded: Name of a run → its recorded rows.
+    """
     lines = []
     for entry in entries(paper):
         found = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
@@ -33,11 +38,14 @@ def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Compare
 def paper_pages(
     recorded: Mapping[str, Sequence[Row]], articles: Mapping[str, Sequence[Row]] | None = None
 ) -> dict[str, str]:
-    """Name of a page in docs/papers/ → its text: a page for each paper, and the index.
+    """Render one page for each paper, and the index.
 
     Args:
         recorded: Name of a run → its recorded rows.
-        articles: The same of what was recorded for the articles, which the text of a finding may refer to.
+        articles: Name of a run → rows that were recorded for the articles. The text of a finding may refer to them.
+
+    Returns:
+        Name of a page in docs/papers/ → its text.
     """
 
     def ours(run: str, key: str = "value", **where: Any) -> str:
@@ -78,10 +86,13 @@ def paper_pages(
 
 
 def _recorded_text(rows: Sequence[Row], key: str, where: Mapping[str, Any]) -> str:
-    """The number of the one row that fulfills selectors, whose dots are written as two underscores; with its error.
+    """Return the number of the one row that fulfills the selectors, with its error; an en dash if nothing was recorded.
 
-    key: "value", "null_value", or a list such as "seed_values", of which it is the mean with its error. A pooled
-    value whose error was not recorded has as many digits as their mean. An en dash where nothing was recorded.
+    Args:
+        rows: Recorded rows.
+        key: "value", "null_value", or a list such as "seed_values", of which the mean and its error are returned. A
+            pooled value without a recorded error has as many digits as the mean of its seeds.
+        where: Selectors, with two underscores instead of a dot.
     """
     selectors = {name.replace("__", "."): value for name, value in where.items()}
     found = {(str(row.get(key)), row.get("standard_error")): row for row in rows if matches(flat(row), selectors)}
@@ -99,23 +110,23 @@ def _recorded_text(rows: Sequence[Row], key: str, where: Mapping[str, Any]) -> s
 
 
 def _wrapped(text: str) -> str:
-    """Filled to 120 columns; the lines of a list item are indented."""
+    """Wrap a text at 120 columns; continuation lines of a list item are indented."""
     indent = "  " if text.startswith("- ") else ""
     return textwrap.fill(_escaped(text), 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _escaped(text: str) -> str:
-    """Two of these stars in a paragraph would be emphasis."""
+    """Escape the star of IsoScore*, because two of them in a paragraph would be emphasis."""
     return text.replace("IsoScore*", r"IsoScore\*")
 
 
 def anchor(title: str) -> str:
-    """Of a heading, as GitHub and Python-Markdown make it."""
+    """Return the anchor of a heading, as GitHub and Python-Markdown generate it."""
     return re.sub(r"[^\w\s-]", "", title.lower()).replace(" ", "-")
 
 
 def _run_words(judged: Judged) -> str:
-    """What runs the numbers of a claim, short enough for a table: the config, and where its options are."""
+    """Return what computes the numbers of a claim, short enough for a table: the config and a link to its options."""
     if judged.run.startswith("tests/"):
         return f"`pytest {judged.run.partition('::')[0]}`"
     config, _, options = judged.run.removeprefix("clip-geometry run ").removeprefix("configs/").partition(" ")
@@ -125,6 +136,6 @@ def _run_words(judged: Judged) -> str:
 
 
 def _cited(evidence: Sequence[str]) -> str:
-    """Tests and bare commands as code."""
+    """Format the evidence, with tests and bare commands as code."""
     code = re.compile(r"tests/|clip-geometry run (?!.*, [a-z]+ )")
     return ", ".join(f"`{each}`" if code.match(each) else each for each in evidence)

@@ -1,5 +1,8 @@
-"""Recorded rows of runs: those beside published numbers in docs/reproduction/<run>.jsonl, trainings in
-docs/training/<run>.jsonl, those of an article in docs/findings/records/<run>.jsonl."""
+"""Recorded rows of runs.
+
+The rows for published numbers are in docs/reproduction/<run>.jsonl, those of trainings in docs/training/<run>.jsonl,
+and those of an article in docs/findings/records/<run>.jsonl.
+"""
 
 import json
 import re
@@ -19,7 +22,7 @@ KEPT = (
     "data_options", "split", "seed", "updates", "seeds", "at", "null_value", "seed_values", "null_values",
 )  # fmt: skip
 KEPT_OF_TRAINING = (*KEPT, "trajectory", "steps", "note")
-DIGITS = 5  # of the numbers of a trajectory
+DIGITS = 5  # significant digits in a trajectory
 
 
 def record_run(
@@ -30,20 +33,23 @@ def record_run(
     keys: Sequence[str] | None = KEPT,
     label: str = "",
 ) -> Path:
-    """Write rows of a finished run, each with the command, the date of the last row and the version of the package.
+    """Write rows of a finished run to a file.
+
+    Each row gets the command, the name of the run, the date of the last row and the version of the package.
 
     Args:
         run: The run folder.
-        folder: Where the file goes.
-        choose: Takes the rows of the run, returns those to write; by default those that the ledger selects.
-        keys: The keys that are kept, None for all.
-        label: Distinguishes runs of one config, such as those of another model.
+        folder: Folder of the file.
+        choose: Function that takes the rows of the run and returns the rows to write. Default: the rows that the ledger
+            selects.
+        keys: The keys to keep; None for all.
+        label: Distinguishes runs of the same config, such as runs of another model.
 
     Returns:
         folder/<name of the run>[.label].jsonl.
 
     Raises:
-        InputError: If the folder is not a finished run, is a smoke run, or no row is chosen.
+        InputError: If the folder is not a finished run, if it is a smoke run, or if no row is chosen.
     """
     config = read_yaml(run / "config.yaml")
     name = str((config.get("grid") or [config])[0].get("name"))
@@ -72,7 +78,7 @@ def record_run(
 
 
 def read_recorded(folder: Path) -> dict[str, list[Row]]:
-    """Name of a run → its recorded rows, from all files of the folder."""
+    """Read all files of a folder. Return the name of each run → its recorded rows."""
     found: dict[str, list[Row]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -89,7 +95,7 @@ def _compact(row: Mapping[str, Any], keys: Sequence[str]) -> Row:
 
 
 def _portable(value: Any) -> Any:
-    """Without the folders of this machine: only file names, and configs from their folder on."""
+    """Remove the folders of this machine from paths: keep only file names, and configs from configs/ on."""
     if isinstance(value, Mapping):
         return {key: _portable(part) for key, part in value.items()}
     if not isinstance(value, str):

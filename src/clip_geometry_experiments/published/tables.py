@@ -1,4 +1,4 @@
-"""Published beside ours, as tables of text: for the pages in docs/papers/ and for the report of a run."""
+"""Tables of published numbers beside ours, for the pages in docs/papers/ and for the report of a run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from clip_geometry.results import ORIGIN, Row
 from clip_geometry_experiments.published.comparing import Compared, Ours, compare, fits, flat
 from clip_geometry_experiments.published.ledger import Rule
 
-NAMES = read_yaml(Path(__file__).with_name("names.yaml"))  # fields in words
-# What differs is said in this order: what decides how far a number can be trusted, then what it is a number of.
+NAMES = read_yaml(Path(__file__).with_name("names.yaml"))  # names of fields and values for readers
+# Order of the differences: first what decides how far a number can be trusted, then what was measured.
 ORDER = ("updates", "seeds", "at.seeds", "n", "at.sample", "at.probes", "model", "dataset", "fitted_on", "split")
-MOST_DECIMALS = 4  # of a difference, however many are printed
+MOST_DECIMALS = 4  # of a difference, even if the published number has more
 # keys of `at` that the published labels or the differences already state
 LABELS = (
     "row", "split", "modality", "source", "language", "classifier.seed", "layer", "of", "with", "estimator", "zeta",
@@ -29,13 +29,13 @@ class PaperTable:
     """A table of a paper.
 
     Args:
-        title: Its heading.
-        rows: Its rows, of the numbers that ours stand beside.
-        setups: Letter → model, data and run of ours; one legend for all tables of a page.
-        notes: Long explanations, each in the first table that it belongs to.
-        missing: What the paper's own setups need, where they were not run → the numbers with nothing of ours beside;
-            in the first table that needs it, and wherever such numbers are.
-        reasons: Why nothing here computes a number → these numbers.
+        title: Heading of the table.
+        rows: One row for each of our values, beside its published number.
+        setups: Letter → model, data and run of our values. All tables of a page share this legend.
+        notes: Long explanations. Each is in the first table that it belongs to.
+        missing: What a paper's own setup needs that was not run → the numbers that have no value of ours. It is listed
+            in the first table that needs it, and in every table with such numbers.
+        reasons: Why nothing here computes a number → the numbers.
     """
 
     title: str
@@ -47,7 +47,7 @@ class PaperTable:
 
 
 def tables(lines: Iterable[Compared]) -> list[PaperTable]:
-    """One for each section of a paper, in the order of the lines, with one legend of setups."""
+    """Return one table for each section of a paper, in the order of the lines, with one legend of setups."""
     found: dict[tuple[str, str], PaperTable] = {}
     setups: dict[str, str] = {}
     said: set[str] = set()
@@ -74,12 +74,12 @@ def tables(lines: Iterable[Compared]) -> list[PaperTable]:
 
 
 def beside(rows: Sequence[Row], run: str) -> list[PaperTable]:
-    """The tables for the report of a run: the published numbers that its rows stand beside."""
+    """Return the tables for the report of a run: the published numbers that its rows match."""
     return tables(line for line in compare(rows, run) if line.ours)
 
 
 def value_text(ours: Ours) -> str:
-    """A value of ours with its error, a share of 0 or 1 with its limit; counts as they are."""
+    """Return a value with its error, a share of 0 or 1 with its limit, or a count without either."""
     if ours.limit is not None:
         value = f"{ours.value:.0f}" if ours.value == 100 else f"{ours.value:g}"
         return f"{value} (95% limit {fixed(ours.limit, 3 if ours.value == 1 else 1)})"
@@ -88,7 +88,7 @@ def value_text(ours: Ours) -> str:
 
 
 def null_text(ours: Ours) -> str:
-    """`null 8.8`, to the decimals of the value; "" without one."""
+    """Return the null value, such as `null 8.8`, with the decimals of the value; "" if there is none."""
     if ours.null is None:
         return ""
     pooled = "" if ours.row.get("null_value") is not None else "pooled "
@@ -96,13 +96,13 @@ def null_text(ours: Ours) -> str:
 
 
 def setup_words(row: Row) -> str:
-    """`CLIP ViT-B/16, 500 COCO pairs`."""
+    """Return the model and data of a row, such as `CLIP ViT-B/16, 500 COCO pairs`."""
     fields = flat(row)
     return ", ".join(in_words(name, fields) for name in ("model", "dataset") if fields.get(name))
 
 
 def in_words(key: str, fields: dict) -> str:
-    """A field of a flat row in words: numbers with commas, known names as names.yaml has them."""
+    """Return a field of a flat row in words: numbers with commas, known names as in names.yaml."""
     value = fields.get(key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,}"
@@ -116,9 +116,9 @@ def in_words(key: str, fields: dict) -> str:
 
 
 def differences(ours: Ours, rule: Rule) -> str:
-    """What differs from the paper's setup, in words, settings first.
+    """Return what differs from the paper's setup, in words, settings first.
 
-    Other data have other options, another split and another prompt: none of these is a difference of its own then.
+    If the data set differs, its options, split and prompt are not listed as differences of their own.
     """
     fields = flat(ours.row)
     told = [
@@ -132,8 +132,11 @@ def differences(ours: Ours, rule: Rule) -> str:
 
 
 def _with_asides(line: Compared) -> list[tuple[Ours, list[Ours]]]:
-    """The values with a row of their own, each with the variants that stand aside in it: those of the same rows that
-    follow it in the ledger, or precede it where it is the first."""
+    """Return the values that have a table row of their own, each with the variants that are shown aside in it.
+
+    A variant is shown aside in the last value before it in the ledger that comes from the same result rows, or in the
+    first such value if none precedes it.
+    """
     places = {variant.label: place for place, variant in enumerate(line.entry.variants)}
     shown: list[tuple[Ours, list[Ours]]] = [(ours, []) for ours in line.ours if not ours.variant.aside]
     for ours in line.ours:
@@ -155,13 +158,16 @@ def _same_rows(one: Ours, other: Ours) -> bool:
 def _cells(
     table: PaperTable, line: Compared, ours: Ours, above: Sequence[Ours], asides: Sequence[Ours]
 ) -> SimpleNamespace:
-    """One row. first: whether it is the first of its published number. cause: what differs from the paper's setup,
-    settings first, and why the number differs, in a few words."""
+    """Return one row of the table.
+
+    `first` tells whether it is the first row of its published number. `cause` holds what differs from the paper's
+    setup, settings first, and why the number differs, in a few words.
+    """
     value = value_text(ours)
     printed = min(line.entry.published.decimals, MOST_DECIMALS)
     decimals = max(len(value.partition(" ")[0].partition(".")[2]), printed)
     difference = MISSING
-    # How far chance is from a trained model tells nothing, nor how far an accuracy is from one among other classes.
+    # A difference is meaningless if our model is untrained, or if both accuracies are over different classes.
     untrained = "/fresh" in str(ours.row.get("model"))
     other_classes = line.entry.rule.unit == "percent" and "dataset" in ours.unlike
     exact = line.entry.published.value
@@ -173,7 +179,7 @@ def _cells(
         round_, place = divmod(len(letters), 26)
         letters[setup] = chr(ord("A") + place) + (str(round_ + 1) if round_ else "")
         table.setups[letters[setup]] = setup
-    # said once for a number and a setup
+    # state the causes only once per number and setup
     repeated = any(_setup(each) == setup and each.unlike == ours.unlike for each in above)
     unlike = "" if repeated else differences(ours, line.entry.rule)
     causes = () if repeated else line.entry.causes
@@ -191,18 +197,20 @@ def _cells(
 
 
 def _how(line: Compared, ours: Ours, above: Ours | None, asides: Sequence[Ours]) -> str:
-    """The variant, the pipeline, what it was fitted on, and what else distinguishes the row; only the variant if the
-    line above is of the same rows. The variants aside follow in parentheses."""
+    """Return the variant, the pipeline, what it was fitted on, and what else distinguishes the row.
+
+    If the row above has the same result rows, this is only the variant. Variants shown aside follow in parentheses.
+    """
     row = ours.row
     others = ", ".join(f"{each.variant.label} {value_text(each)}" for each in asides)
     others = f" ({others})" if others else ""
     if above is not None and ours.variant.label and _same_rows(ours, above):
         return ours.variant.label + others
     rest = {key: value for key, value in (row.get("at") or {}).items() if key not in LABELS}
-    # the step in brackets says which modalities it was fitted on
+    # the brackets of the step already name the modalities that it was fitted on
     fitted = f"fitted on {str(row['fitted_on']).rpartition(':')[0] or row['fitted_on']}" if row.get("fitted_on") else ""
     seeds = f"mean ± standard deviation of {ours.seeds} seeds" if ours.seeds > 1 else ""
-    # raw rows are named where a number may be of others
+    # name raw rows only if the number may also come from other rows
     steps = (
         pipeline_words(row.get("pipeline") or ()) if row.get("pipeline") or "pipeline" in line.entry.rule.where else ""
     )
@@ -217,7 +225,7 @@ def _setup(ours: Ours) -> str:
     options = {
         key: value for key, value in (row.get("model_options") or {}).items() if ours.seeds == 1 or key != "seed"
     }
-    model = with_options(in_words("model", fields), options) if row.get("model") else ""  # drawn clouds have none
+    model = with_options(in_words("model", fields), options) if row.get("model") else ""  # drawn point clouds have none
     data = with_options(in_words("dataset", fields) if row.get("dataset") else "data that are not named",
                         row.get("data_options"))  # fmt: skip
     about = in_words("about", {"about": row.get("dataset")}) if row.get("dataset") in NAMES["about"] else ""

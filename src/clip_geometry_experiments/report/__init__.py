@@ -1,1 +1,1 @@
-"""Pages of runs: sections, findings and figures built from records."""
+"""Reports of runs: pages with sections, findings and figures, rendered from records."""

@@ -1,4 +1,4 @@
-"""The standard figures, from arrays. Rows are drawn as given, after any pipeline; nothing is normalized here."""
+"""The standard figures, drawn from arrays. Rows are drawn as given, after any pipeline; nothing is normalized here."""
 
 from collections.abc import Mapping
 
@@ -25,11 +25,11 @@ from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows, mean_row, unit_rows
 
-MAX_COSINES = 300_000  # per kind of pairs; more are sampled
+MAX_COSINES = 300_000  # per kind of pairs; beyond this, pairs are sampled
 MAX_PAIRS = 300  # lines drawn between pairs
-MAX_VECTOR_POINTS = 600  # more points become a bitmap inside the SVG, which stays small
-BINS = 60  # of densities
-KINDS = {  # of pairs → color and label of their cosines
+MAX_VECTOR_POINTS = 600  # beyond this, points become a bitmap inside the SVG to keep it small
+BINS = 60  # in densities
+KINDS = {  # kind of pairs → color and label of their cosines
     "matching pairs": ("matching", "matching pairs"),
     "random image-text pairs": ("random", "random pairs"),
     "two different images": ("image", "two images"),
@@ -42,7 +42,7 @@ Cosines = NDArray[np.float64]
 
 
 def new_axes(height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """An empty figure of one panel and one column; the height is in inches."""
+    """Return an empty figure with one panel, as wide as one column and `height` inches high."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.add_subplot()
 
@@ -54,13 +54,14 @@ def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
 
 
 def singular_plane(*sets: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The first two right singular vectors of the stacked, uncentered rows, with a convention for their signs.
+    """Return the first two right singular vectors of the stacked, uncentered rows, with a convention for their signs.
 
-    The stacked rows have a positive sum along the first direction, and the first set's mean lies above the second's
-    along the second. Where such a value is 0, as after centering, the other rule applies.
+    The stacked rows have a positive sum along the first direction. The mean of the first set lies above that of the
+    second set along the second direction. If such a value is 0, as after centering, the rule of the other direction
+    applies.
 
     Args:
-        sets: (n, d) rows each, of one d ≥ 2, n ≥ 2.
+        sets: (n, d) rows each, all with the same d ≥ 2 and with n ≥ 2.
 
     Returns:
         The directions (d, 2), and their shares (2,) of Σ‖w‖².
@@ -75,7 +76,7 @@ def singular_plane(*sets: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64
             "number of columns, at least two"
         )
     means = [mean_row(as_rows(rows)).numpy() for rows in sets]
-    # rowsᵀ rows: its leading eigenvectors are good to all digits, unlike its small eigenvalues
+    # rowsᵀ rows: its leading eigenvectors are accurate to all digits, unlike its small eigenvalues
     products = [
         Moments.of(rows).M2.numpy() + len(rows) * np.outer(mean, mean) for rows, mean in zip(sets, means, strict=True)
     ]
@@ -86,24 +87,27 @@ def singular_plane(*sets: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64
     sizes = [len(rows) for rows in sets]
     together = np.average(means, axis=0, weights=sizes) @ plane
     apart = (means[0] - means[1]) @ plane if len(means) > 1 else together
-    signs = np.sign(plane[np.abs(plane).argmax(axis=0), [0, 1]])  # the largest entry, where neither rule applies
+    signs = np.sign(plane[np.abs(plane).argmax(axis=0), [0, 1]])  # sign of the largest entry, if neither rule applies
     least = 1e-9 * np.sqrt(values.sum() / sum(sizes))  # relative to the root mean square of the rows
-    for rule in ((apart[0], together[1]), (together[0], apart[1])):  # the last one is the stronger
+    for rule in ((apart[0], together[1]), (together[0], apart[1])):  # the last rule takes precedence
         signs = np.where(np.abs(rule) > least, np.sign(rule), signs)
     return plane * signs, shares
 
 
 @styled
 def singular_directions(sets: Mapping[str, Rows], pairs: Pairs | None = None, *, seed: int = 0) -> Figure:
-    """Rows projected on the first two right singular vectors of the stacked, uncentered rows, beside their spectrum.
+    """Draw rows on the first two right singular vectors of the stacked, uncentered rows, beside the spectrum.
 
-    Crosses mark the means, a plus the origin. The spectrum is that of the stacked rows: singular values over the
-    largest, on a linear axis.
+    Crosses mark the means, and a plus marks the origin. The spectrum shows the singular values of the stacked rows,
+    divided by the largest, on a linear axis.
 
     Args:
         sets: "image" and/or "text" → (n, d).
-        pairs: Index arrays (i, j), connected by thin lines, of which MAX_PAIRS are drawn.
-        seed: Of the pairs that are drawn.
+        pairs: Index arrays (i, j). Thin lines connect the pairs, at most MAX_PAIRS of them.
+        seed: Seed of the choice of pairs.
+
+    Raises:
+        InputError: If all rows are zero.
     """
     plane, _ = singular_plane(*sets.values())
     values = singular_values(np.concatenate(list(sets.values())))
@@ -150,15 +154,16 @@ def singular_directions(sets: Mapping[str, Rows], pairs: Pairs | None = None, *,
 
 @styled
 def cosine_distributions(cosines: Mapping[str, Cosines]) -> Figure:
-    """Densities of cosines: matching and random image-text pairs, and pairs within each modality. Dashed lines mark the
-    means.
+    """Draw densities of cosines: of matching and random image-text pairs, and of pairs within each modality.
+
+    Dashed lines mark the means.
 
     Args:
         cosines: Key of KINDS → (n,) cosines, at least one.
     """
     figure, axes = new_axes()
     low, high = (float(f([f(values) for values in cosines.values()])) for f in (np.min, np.max))
-    room = 0.02 * (high - low) or 0.01  # all cosines equal: still a bin to draw
+    room = 0.02 * (high - low) or 0.01  # if all cosines are equal, there is still a bin to draw
     edges = np.linspace(low - room, high + room, BINS + 1)
     for kind, (key, label) in KINDS.items():
         if kind not in cosines:
@@ -177,24 +182,24 @@ def cosine_distributions(cosines: Mapping[str, Cosines]) -> Figure:
     return figure
 
 
-# --- cosines of the kinds of pairs
+# --- cosines by kind of pairs
 
 
 def sampled_cosines(
     sets: Mapping[str, Rows], pairs: Pairs | None, rng: np.random.Generator
 ) -> tuple[dict[str, Cosines], bool]:
-    """Cosines by kind of pairs.
+    """Return cosines by kind of pairs.
 
     Args:
-        sets: "image" and/or "text" → (n, d), n ≥ 2. There are no cosines between sets of different dimension.
-        pairs: Index arrays, or None where nothing pairs.
-        rng: Of the samples.
+        sets: "image" and/or "text" → (n, d), n ≥ 2. Sets of different dimension have no cosines between them.
+        pairs: Index arrays (i, j), or None if nothing is paired.
+        rng: Random generator of the samples.
 
     Returns:
         Kind of pairs → cosines, and whether any kind was sampled.
 
     Raises:
-        InputError: For zero rows, which have no direction.
+        InputError: If a row is zero, because it has no direction.
     """
     unit = {name: unit_rows(as_rows(rows), name=name).numpy() for name, rows in sets.items()}
     kinds: dict[str, Cosines] = {}
@@ -219,7 +224,7 @@ def sampled_cosines(
 
 
 def _within(unit: Rows, rng: np.random.Generator) -> Cosines:
-    """Cosines of random pairs of different rows; all pairs where they are few."""
+    """Return cosines of random pairs of different rows, or of all pairs if there are at most MAX_COSINES."""
     n = len(unit)
     if n * (n - 1) // 2 <= MAX_COSINES:
         return (unit @ unit.T)[np.triu_indices(n, 1)]
@@ -229,6 +234,6 @@ def _within(unit: Rows, rng: np.random.Generator) -> Cosines:
 
 
 def _cosine(x: Rows, y: Rows, i: NDArray, j: NDArray, block: int = 16384) -> Cosines:
-    """Cosines of rows i of x with rows j of y, unit rows both, in blocks."""
+    """Return the cosines of rows i of x with rows j of y in blocks; all rows are unit vectors."""
     parts = [slice(start, start + block) for start in range(0, len(i), block)]
     return np.concatenate([np.einsum("nd,nd->n", x[i[p]], y[j[p]]) for p in parts] or [np.empty(0)])

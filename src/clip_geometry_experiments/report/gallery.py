@@ -1,4 +1,4 @@
-"""The entries of the report for figures, and the standard figures of one run with their captions."""
+"""Figures as entries of the report, and the standard figures of one run with their captions."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from clip_geometry.rows.matrix import as_rows
 from clip_geometry_experiments.report import figures
 
 STANDARD = ("singular_directions", "cosine_distributions")
-MOST_PANELS = 4  # that the words describe one by one
+MOST_PANELS = 4  # panels that the alternative text describes one by one
 
 Rows = NDArray[np.floating]
 Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
@@ -28,17 +28,17 @@ Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """A saved figure, or one that could not be drawn: then without paths and with the reason as its caption.
+    """A saved figure, or one that could not be drawn; the latter has no paths, and its caption says why.
 
     Args:
-        name: The name of its files.
-        title: Its heading.
-        caption: What it shows, then n, model, pipeline and seed.
-        svg_path: The vector file, None if it was not drawn.
-        png_path: The bitmap, None if it was not drawn.
+        name: The name of its files, without the extension.
+        title: Heading of the figure.
+        caption: What the figure shows, then n, model, pipeline and seed.
+        svg_path: The vector file; None if the figure was not drawn.
+        png_path: The bitmap; None if the figure was not drawn.
         group: A heading for the figures of one run of a sweep.
-        wide: Whether it takes the width of two others.
-        alternative: Its axes and series in words.
+        wide: Whether it is as wide as two other figures.
+        alternative: The axes and series in words, as alternative text.
     """
 
     name: str
@@ -52,9 +52,13 @@ class FigureEntry:
 
 
 class Drawing(NamedTuple):
-    """A figure that is not saved yet; None if it could not be drawn, which its caption explains.
+    """A figure that is not saved yet.
 
-    wide: it takes the width of two others on the page.
+    Attributes:
+        title: Heading of the figure.
+        figure: The figure; None if it could not be drawn.
+        caption: What the figure shows, or why it could not be drawn.
+        wide: Whether it is as wide as two other figures on the page.
     """
 
     title: str
@@ -67,8 +71,13 @@ class Drawing(NamedTuple):
 def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Path]:
     """Write folder/name.png and folder/name.svg, each atomically.
 
-    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing. Both are
-    white, for papers; a dark page shows them on a light card.
+    The bytes depend only on the figure (no date, no random ids). The folder is created if it is missing. Both files
+    have a white background, for papers; a dark page shows them on a light card.
+
+    Args:
+        figure: The figure.
+        folder: Folder of the files.
+        name: Name of the files, without the extension.
 
     Returns:
         The paths of the PNG and of the SVG.
@@ -90,9 +99,9 @@ def save_drawings(
 
     Args:
         drawings: File name → drawing.
-        folder: Where the files go.
-        origin: Data, model and seed; the last sentence of every caption.
-        prefix: Of the file names.
+        folder: Folder of the files.
+        origin: Data, model and seed, as the last sentence of every caption.
+        prefix: Prefix of the file names.
         group: Heading of the figures in the report of a sweep.
     """
     entries = []
@@ -100,7 +109,7 @@ def save_drawings(
         if figure is None:
             entries.append(FigureEntry(prefix + name, title, caption, None, None, group))
             continue
-        wide = wide or figure.get_figwidth() > 1.5 * WIDTH  # else its letters would shrink with it
+        wide = wide or figure.get_figwidth() > 1.5 * WIDTH  # otherwise its text would shrink with it
         png, svg = save_figure(figure, folder, prefix + name)
         caption = f"{caption} {origin}" if origin else caption
         entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide, in_words(figure)))
@@ -108,7 +117,7 @@ def save_drawings(
 
 
 def in_words(figure: Figure) -> str:
-    """The axes and the series of the first panels, for readers who do not see the figure."""
+    """Return the axes and series of the first panels, for readers who cannot see the figure."""
     panels = [axes for axes in figure.axes if axes.has_data() and axes.get_label() != "<colorbar>"]
     said = []
     for axes in panels[:MOST_PANELS]:
@@ -127,15 +136,18 @@ def draw_figures(
 ) -> dict[str, Drawing]:
     """Draw the standard figures of rows after the pipeline.
 
-    Of what these rows do not allow (cosines of zero rows, a common plane of sets of different dimension), the caption
-    says why.
+    If a figure cannot be drawn from these rows (cosines of zero rows, a common plane of sets of different dimension),
+    its caption says why.
 
     Args:
         image: (n, d), n ≥ 2, or None.
         text: (m, d), m ≥ 2, or None.
-        pairs: Index arrays, or None where nothing pairs.
-        about: model, dataset, their options, pipeline and seed, as result rows have them; the seed is that of samples.
-        names: The figures that are drawn; none without images and texts.
+        pairs: Index arrays (i, j), or None if nothing is paired.
+        about: Fields of result rows: model, dataset, their options, pipeline and seed. The seed is that of samples.
+        names: Names of the figures to draw.
+
+    Returns:
+        Name → drawing; empty if there are neither images nor texts.
     """
     sets = {name: rows for name, rows in (("image", image), ("text", text)) if rows is not None}
     sets = {name: as_rows(rows, name=name).numpy() for name, rows in sets.items()}
@@ -165,7 +177,7 @@ def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tup
     apart = lines = ""
     if len(sets) == 2:
         image, text = (sets[name] @ plane for name in ("image", "text"))
-        for k, name in enumerate(("first", "second")):  # the last one that separates them completely is named
+        for k, name in enumerate(("first", "second")):  # name the last direction that separates them completely
             if image[:, k].min() > text[:, k].max() or image[:, k].max() < text[:, k].min():
                 apart = f"Along the {name} direction all images lie on one side of all texts. "
         if pairs is not None:

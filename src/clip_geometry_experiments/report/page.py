@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML file, without network access, which can be read without its script."""
+"""The report: one self-contained HTML file that needs no network access and can be read without its script."""
 
 import base64
 import re
@@ -18,8 +18,8 @@ from clip_geometry.files import write_atomically
 from clip_geometry.measuring.table import couples, matrices, numbers_table, verdict
 from clip_geometry_experiments.report.gallery import FigureEntry
 
-MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
-MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
+MAX_SENTENCES = 3  # in a section's summary; the others are collapsed below it
+MAX_RUNS_IN_BRIEF = 4  # beyond this, the runs of a sweep are only in the table
 SCRIPT = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
 STYLE = Path(__file__).with_name("template.css").read_text(encoding="utf-8")
 
@@ -29,7 +29,7 @@ _RESOLVERS = {"doi": "https://doi.org/", "arxiv": "https://arxiv.org/abs/"}
 
 
 def anchor(measure: str) -> str:
-    """`measure-isotropy_i1-canonical`: an id for a link within the page."""
+    """Return the id for links to a measure within the page, such as `measure-isotropy_i1-canonical`."""
     return "measure-" + re.sub(r"[^A-Za-z0-9_]+", "-", measure).strip("-")
 
 
@@ -38,14 +38,14 @@ class Section:
     """One part of the page.
 
     Args:
-        facts: What was measured, in the order shown (model, data, n, d, pipeline, seed, …); empty ones are left out.
-        rows: Of the results.jsonl beside the page; several runs (a sweep) are labeled A, B, …
-        figures: Its figures.
-        title: Shown where there are several sections, like the intro.
+        facts: What was measured, in the order shown (model, data, n, d, pipeline, seed, …); empty facts are left out.
+        rows: Rows of the results.jsonl beside the page. Several runs (a sweep) are labeled A, B, ….
+        figures: The figures of the section.
+        title: Title of the section. Like the intro, it is only shown if there are several sections.
         intro: A paragraph below the title.
-        sentences: What the rows say; by default it is read off the measures of each run.
-        fresh_models: Models with untrained weights, named in a banner.
-        beside: `published.tables.PaperTable` of published numbers and ours.
+        sentences: What the rows say. Default: sentences derived from the measures of each run.
+        fresh_models: Models with untrained weights, which a banner names.
+        beside: Tables (`published.tables.PaperTable`) of published numbers and ours.
     """
 
     facts: Mapping[str, Any]
@@ -61,14 +61,14 @@ class Section:
 def render_report(
     *, sections: Sequence[Section], explanations: Mapping[str, Explanation], folder: Path | None = None, **page: Any
 ) -> str:
-    """Render the page.
+    """Return the HTML of the page.
 
     Args:
-        sections: Its parts.
+        sections: The parts of the page.
         explanations: Measure → its explanation, such as `catalog.descriptions`.
-        folder: Where the page will be; files below it are linked, others only named.
-        page: `title` and `intro`; how to reproduce it: `command`, `config` (YAML text) and `versions` (package →
-            version); `smoke`, whether it is of the small version of a config, which a banner says.
+        folder: Folder of the page. Files in it are linked; other files are only named.
+        **page: `title` and `intro`; how to reproduce the run: `command`, `config` (YAML text) and `versions` (package →
+            version); `smoke`, whether the page is of the small version of a config, which a banner states.
     """
 
     def beside(file: Path) -> Markup:
@@ -85,12 +85,12 @@ def render_report(
         data_uri=lambda svg: f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}",
     )
     rows = [row for section in sections for row in section.rows]
-    numbers = count(1)  # figures are numbered throughout
+    numbers = count(1)  # figures are numbered across sections
     shown = []
     for place, section in enumerate(sections, start=1):
         brief, more, left_out = _told(section)
         found = runs(section.rows)
-        crossed = couples(section.rows) if len(found) == 1 else []  # of a sweep they stay lines
+        crossed = couples(section.rows) if len(found) == 1 else []  # in a sweep they stay lines of the table
         table = numbers_table([row for row in section.rows if row not in crossed], explanations)
         shown.append(
             {
@@ -123,7 +123,7 @@ def render_report(
 
 
 def parts(rows: Iterable[Row]) -> list[Run]:
-    """The runs, each divided by what varies in its `at` (layer, language, …), so that no measure occurs twice."""
+    """Return the runs, divided by what varies in their `at` (layer, language, …), so that no measure occurs twice."""
     found = []
     for run in runs(rows):
         names = places(run.rows)
@@ -138,8 +138,11 @@ def parts(rows: Iterable[Row]) -> list[Run]:
 
 
 def _told(section: Section) -> tuple[list[str], list[str], int]:
-    """The first sentences of a section and the others: its own, or the verdict on the core measures, which of several
-    runs is a paragraph for each; and how many runs have no room."""
+    """Return the first sentences of a section, its other sentences, and the number of runs that are left out.
+
+    The sentences are the section's own, or else the verdict on the core measures, with one paragraph per run if there
+    are several.
+    """
     if section.sentences:
         said = [each for sentences in section.sentences for each in _SENTENCE_END.split(sentences)]
         return said[:MAX_SENTENCES], said[MAX_SENTENCES:], 0
@@ -151,7 +154,11 @@ def _told(section: Section) -> tuple[list[str], list[str], int]:
 
 
 def write_report(path: str | Path, **content: Any) -> Path:
-    """Write `render_report(**content)` to a file, atomically. Returns its path."""
+    """Write `render_report(**content)` to a file, atomically.
+
+    Returns:
+        The path of the file.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, render_report(**content, folder=path.parent).encode())
@@ -167,7 +174,7 @@ def _fact(value: Any) -> str:
 
 
 def _explained(rows: Iterable[Row], explanations: Mapping[str, Explanation]) -> list[tuple[str, list[Explanation]]]:
-    """The measures that occur, each once, by group."""
+    """Return the explanations of the measures that occur, each once, by group."""
     groups: dict[str, dict[str, Explanation]] = {}
     for row in rows:
         explanation = explain(row["measure"], explanations)
@@ -177,7 +184,7 @@ def _explained(rows: Iterable[Row], explanations: Mapping[str, Explanation]) -> 
 
 
 def _references(text: str) -> list[tuple[str, str]]:
-    """The pieces of a reference with their addresses, "" for plain text."""
+    """Return the pieces of a reference, each with its address, or "" for plain text."""
     pieces, end = [], 0
     for match in _REFERENCE.finditer(text):
         scheme, _, rest = match[0].partition(":")

@@ -1,1 +1,1 @@
-"""Runs of configs: cells that resume, sweeps, parts, and the commands `run` and `init`."""
+"""Runs of configs: cells that resume, sweeps, configs with several parts, and the commands `run` and `init`."""

@@ -1,4 +1,4 @@
-"""The commands `run` and `init`, entry points of the group `clip_geometry.commands`."""
+"""The commands `run` and `init`, which are entry points of the group `clip_geometry.commands`."""
 
 import shlex
 import sys
@@ -33,7 +33,7 @@ def run(
     runs: Annotated[Path, typer.Option(help="folder of all runs")] = Path("runs"),
     device: Device = "auto",
 ) -> None:
-    """Runs a config and writes a report; run again, it resumes.
+    """Runs a config and writes a report. Running it again resumes.
 
     The folder runs/NAME-HASH has config.yaml, results.jsonl, figures and report.html.
     """
@@ -72,7 +72,7 @@ def init(
 ) -> None:
     """Writes a commented config to start from.
 
-    It runs as it is, and says which lines to change for your own data.
+    It runs without changes, and its comments say which lines to change for your own data.
     """
     from clip_geometry.files import claimed, write_atomically
 
@@ -86,8 +86,13 @@ def init(
 
 
 def check_config(config: Path, overrides: Sequence[str]) -> None:
-    """Checks that the config exists, and the names of its experiments, unless an override, smoke or sweep may replace
-    them. Imports neither torch nor the experiments."""
+    """Check that the config exists and that its experiments are known, without importing torch or the experiments.
+
+    The experiments are not checked if an override, the smoke section or a sweep may replace them.
+
+    Raises:
+        InputError: If the config does not exist or an experiment is unknown.
+    """
     from clip_geometry.config import read_yaml
 
     values: Any = read_yaml(find_config(config))

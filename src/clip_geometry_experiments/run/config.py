@@ -1,4 +1,4 @@
-"""Configs of runs: where they are, `key=value` overrides of dotted keys, and sweeps."""
+"""Configs of runs: where they are found, `key=value` overrides of dotted keys, and sweeps."""
 
 import itertools
 import json
@@ -9,29 +9,30 @@ from typing import Any
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, shown
 
-SMOKE, PUBLISHED = "smoke", "published"  # sections of a config with other values for its keys
+SMOKE, PUBLISHED = "smoke", "published"  # sections of a config that replace values of its keys
 
 
 def shipped_configs() -> dict[str, Path]:
-    """The configs of the package: name, such as `tyshchuk2023/isotropy`, → file."""
+    """Return the configs of the package: name, such as `tyshchuk2023/isotropy`, → file."""
     package = Path(__file__).parents[1]
-    folder = package / "configs"  # of a wheel
+    folder = package / "configs"  # in a wheel
     if not folder.is_dir():
-        folder = package.parents[1] / "configs"  # of a checkout, which has them beside src/
+        folder = package.parents[1] / "configs"  # in a checkout, which has them beside src/
     return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
 
 
 def find_config(given: str | Path) -> Path:
-    """The file of a config, given as a path or as the name of one of the package.
+    """Return the file of a config.
 
-    An existing file is taken whatever its name; a folder is not, so that `quickstart` is the config of the package
-    beside a folder of that name, too. Names may end in .yaml and begin with configs/, as in a checkout.
+    An existing file is used whatever its name is. A folder is not, so `quickstart` refers to the config of the package
+    even beside a folder of that name. Names of the package's configs may end in .yaml and begin with configs/, as in a
+    checkout.
 
     Args:
-        given: A path or a name.
+        given: The path of a config, or the name of a config of the package.
 
     Raises:
-        InputError: It is neither.
+        InputError: If it is neither.
 
     Example:
         >>> find_config("quickstart").name
@@ -51,7 +52,11 @@ def find_config(given: str | Path) -> Path:
 
 
 def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies `values` and sets each dotted key of `changes`."""
+    """Return a copy of `values` in which each dotted key of `changes` is set.
+
+    Raises:
+        InputError: If a parent of a dotted key is not a section.
+    """
     result = json.loads(json.dumps(values, default=str))
     for dotted, value in changes.items():
         *parents, last = dotted.split(".")
@@ -68,18 +73,21 @@ def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Expands the section `sweep:` into several configs.
+    """Expand the section `sweep:` of a config into several configs.
 
-    It maps dotted keys to lists, whose grid is run (the first key varies slowest), or lists the points one by one, each
-    a mapping of dotted keys to values; equal points are run once. Keys that vary together are one key of the grid,
-    joined by ", ", with lists of as many values.
+    The section takes one of two forms. A mapping of dotted keys to lists runs their grid, in which the first key varies
+    slowest. Keys that vary together are one key of the grid, joined by ", ", whose list holds lists with one value per
+    key. A list holds the points one by one, each a mapping of dotted keys to values. Equal points are run once.
+
+    Raises:
+        InputError: If the section has neither form.
     """
     values = dict(values)
     sweep = values.pop("sweep", None) or {}
     if isinstance(sweep, list) and all(isinstance(point, dict) for point in sweep):
         points = sweep
     elif isinstance(sweep, dict) and all(isinstance(options, list) and options for options in sweep.values()):
-        grid = []  # of each key, its values as points: of several names that vary together, or of one
+        grid = []  # for each key, its values as points of one name, or of several names that vary together
         for key, options in sweep.items():
             names = key.split(", ")
             several = options if len(names) > 1 else [[value] for value in options]

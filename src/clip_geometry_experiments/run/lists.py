@@ -1,4 +1,4 @@
-"""What `clip-geometry list` has of this package: tasks, experiments, configs, and more data sets."""
+"""What this package adds to `clip-geometry list`: tasks, experiments, configs, and more data sets."""
 
 import json
 import re
@@ -16,7 +16,7 @@ KEYS = "keys of its config"
 
 
 def shipped() -> Mapping[str, Entries]:
-    """List → what yields its entries: the entry point of the group `clip_geometry.lists`."""
+    """Return list → function that yields its entries: the entry point of the group `clip_geometry.lists`."""
     return {
         "tasks": partial(configured, PACKAGE / "tasks", "options"),
         "experiments": _experiments,
@@ -26,12 +26,12 @@ def shipped() -> Mapping[str, Entries]:
 
 
 def experiment_names() -> list[str]:
-    """The experiments of all packages."""
+    """Return the names of the experiments of all packages."""
     return [entry.name for entry in entry_points(group="clip_geometry.experiments")]
 
 
 def _experiments() -> Iterator[ListEntry]:
-    """Those of catalog.yaml, and those of other packages, which are imported."""
+    """Yield the experiments of catalog.yaml, and those of other packages, which have to be imported."""
     yield from configured(PACKAGE, KEYS)
     for name in experiment_names():
         if name not in catalog.read(PACKAGE):
@@ -42,7 +42,7 @@ def _experiments() -> Iterator[ListEntry]:
 
 
 def _configs() -> Iterator[ListEntry]:
-    """The configs, those of no paper first, from the comments at their heads."""
+    """Yield the configs, described by the comments at their heads; configs that belong to no paper come first."""
     papers = catalog.read_yaml(PACKAGE / "published" / "published.yaml")
     for name, path in sorted(shipped_configs().items(), key=lambda each: ("/" in each[0], each[0])):
         comment = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
@@ -50,7 +50,7 @@ def _configs() -> Iterator[ListEntry]:
         paragraphs = re.split(r"\n# (?=\S)", comment[0].removeprefix("# "))
         head = [re.sub(r"\s*\n#\s*", " ", each).strip() for each in paragraphs]
         values = catalog.read_yaml(path)
-        # how long it takes, and what else has to be known before: a download, the data folder
+        # how long it takes, and what the user has to know beforehand: a download, the data folder
         time = next((each.removeprefix("Time: ") for each in head if each.startswith("Time: ")), "")
         first = re.match(r"(\([^)]*\)|[^.,;:(]|[.,](?! |$))*", time)
         about = [*([first[0]] if first and time else []), *(["no download"] if "no download" in time else [])]

@@ -1,4 +1,4 @@
-"""The papers' own setups: what a config needs for the paper's model and data, and runs of whole papers."""
+"""The papers' own setups: what a config needs to run the paper's model and data, and runs of whole papers."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,11 +14,11 @@ from clip_geometry_experiments.published.recorded import record_run
 from clip_geometry_experiments.run.config import PUBLISHED, find_config, shipped_configs
 from clip_geometry_experiments.run.runner import Needs, run
 
-RECORDED = "reproduction"  # folder below that of the runs, like docs/reproduction
+RECORDED = "reproduction"  # folder inside the folder of all runs, like docs/reproduction
 
 
 def needs_of(path: Path) -> Needs | None:
-    """Return what the paper's own setup of a config needs, None where the config has none."""
+    """Return what the paper's own setup of a config needs; None if the config does not have that setup."""
     section = read_yaml(path).get(PUBLISHED)
     if not isinstance(section, dict):
         return None
@@ -26,7 +26,14 @@ def needs_of(path: Path) -> Needs | None:
 
 
 def own_setups(given: str | Path) -> dict[Path, Needs]:
-    """Return the configs with a setup of the paper's own: one config, or all of a folder such as `tyshchuk2023`."""
+    """Return the configs that have the paper's own setup, with what they need.
+
+    Args:
+        given: One config, or a folder of configs such as `tyshchuk2023`.
+
+    Raises:
+        InputError: If no config has such a setup.
+    """
     folder, name = expanded(given), Path(given).as_posix().removeprefix("configs/").rstrip("/")
     paths = [path for known, path in shipped_configs().items() if known.startswith(f"{name}/")]
     if folder.is_dir():
@@ -38,7 +45,7 @@ def own_setups(given: str | Path) -> dict[Path, Needs]:
 
 
 def statement(setups: Mapping[Path, Needs]) -> Table:
-    """What the runs download, what has to be fetched before, and how long they take."""
+    """Return a table of what the runs download, what has to be fetched beforehand, and how long they take."""
     rows, downloads, fetched = [], {}, {}
     for path, needs in setups.items():
         downloads |= needs.downloads
@@ -69,19 +76,20 @@ def _sum(sizes: Mapping[str, float | None]) -> float:
 def run_papers(
     given: str | Path, overrides: Mapping[str, Any], *, runs: Path, device: str, command: str
 ) -> tuple[list[Path], list[str]]:
-    """Run one config, or all of a folder, in the paper's own setup, and record the rows beside published numbers.
+    """Run one config, or all configs of a folder, in the paper's own setup, and record rows that match published numbers.
 
-    The same call again continues. A config that cannot run, such as one without its data, does not stop the others.
+    Calling it again continues. A config that cannot run, for example because its data are missing, does not stop the
+    others.
 
     Args:
         given: A config or a folder of configs, as a path or a name of the package.
-        overrides: New values by dotted key, in every config.
-        runs: Folder of all runs; `reproduction` below it gets the recorded rows.
-        device: As in `run`.
+        overrides: New values by dotted key, which apply to every config.
+        runs: Folder of all runs. The recorded rows go to the folder `reproduction` in it.
+        device: The device, as in `run`.
         command: The command shown in the reports.
 
     Returns:
-        The reports, and the names of the configs that did not run; a note said why.
+        The paths of the reports, and the names of the configs that did not run; a note was printed with the reason.
     """
     reports, failed = [], []
     for path in own_setups(given):
@@ -93,6 +101,6 @@ def run_papers(
             failed.append(path.stem)
             continue
         reports.append(report)
-        with suppress(InputError):  # no row stands beside a published number
+        with suppress(InputError):  # no row matches a published number
             record_run(report.parent, runs / RECORDED, label=PUBLISHED)
     return reports, failed

@@ -1,4 +1,4 @@
-"""Configs of several parts: keys beside `parts` are shared by every part whose experiment has them."""
+"""Configs with several parts: keys beside `parts` are shared by every part whose experiment has them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,19 +8,23 @@ from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.run.config import override
 
-PAGE = ("name", "title", "description")  # of the whole page; a part has a title and a description of its own
+PAGE = ("name", "title", "description")  # keys of the whole page; a part has its own title and description
 
 Values = Mapping[str, Any]
 
 
 def spread(values: Values, context: str) -> dict[str, Any]:
-    """Makes every part a whole config. A config without `parts` stays as it is.
+    """Return a config in which every part is a complete config. A config without `parts` is copied unchanged.
 
-    A key beside `parts` reaches every part whose experiment has it, unless the part sets it itself. `title` and
-    `description` belong to the page.
+    A key beside `parts` is copied to every part whose experiment has it, unless the part sets the key itself. `title`
+    and `description` belong to the page.
+
+    Args:
+        values: The config.
+        context: Name of the config, for messages.
 
     Raises:
-        InputError: No part has a key, or `parts` is not a list of sections.
+        InputError: If no part has a key, or if `parts` is not a list of sections.
     """
     if "parts" not in values:
         return dict(values)
@@ -41,13 +45,18 @@ def spread(values: Values, context: str) -> dict[str, Any]:
 
 
 def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
-    """Replaces dotted keys in spread `values`.
+    """Return a config from `spread` with some dotted keys replaced.
 
-    `parts.0.pairs.size` is a key of the first part, `pairs.size` of every part that has pairs. A key that is set is no
-    longer swept.
+    `parts.0.pairs.size` is a key of the first part; `pairs.size` is that key in every part that has pairs. A key that
+    is set is removed from the sweep.
+
+    Args:
+        values: The config, as returned by `spread`.
+        changes: New values by dotted key.
+        context: Name of the config, for messages.
 
     Raises:
-        InputError: No part has a key.
+        InputError: If no part has a key.
     """
     if "parts" not in values:
         return override(_without_swept(values, changes), changes)
@@ -63,7 +72,7 @@ def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
 
 
 def _meant(key: str, parts: Sequence[Values], context: str) -> tuple[list[int], str]:
-    """The numbers of the parts that a dotted key refers to, and the key within them."""
+    """Return the numbers of the parts that a dotted key refers to, and the key within them."""
     head, _, tail = key.partition(".")
     if head == "parts":
         number, _, own = tail.partition(".")
@@ -91,7 +100,7 @@ def _require_known(key: str, parts: Sequence[Values], context: str) -> None:
 
 
 def _without_swept(values: Values, changes: Values) -> dict[str, Any]:
-    """Removes from the sweep the keys that are set to one value now, which the sweep would override."""
+    """Return the config without the swept keys that `changes` sets, because the sweep would override them."""
 
     def left(swept: Values) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Runs a config: plans its cells, skips finished ones, writes their records, then the report."""
+"""Runs a config: plans its cells, skips finished cells, and writes the records and the report."""
 
 import shlex
 import sys
@@ -24,12 +24,12 @@ from clip_geometry_experiments.run.parts import PAGE, change, spread
 
 
 class Needs(Config):
-    """What the section `published:` of a config says beside the keys that it replaces.
+    """Keys of the section `published:` that state what the run needs, in addition to the keys that it replaces.
 
     Args:
-        downloads: What the run downloads, unless it is there → its size in GB, about; null if unknown.
-        fetch: What has to be there before, see docs/data.md → its size in GB.
-        hours: How long it takes on one GPU, estimated.
+        downloads: What the run downloads unless it is already there → its approximate size in GB; null if unknown.
+        fetch: What has to be fetched beforehand, see docs/data.md → its size in GB.
+        hours: Estimated hours on one GPU.
     """
 
     downloads: dict[str, float | None] = Field(default_factory=dict)
@@ -38,10 +38,19 @@ class Needs(Config):
 
 
 def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool, published: bool = False) -> dict[str, Any]:
-    """Applies a section, `smoke:` or `published:`, if asked for, and then the overrides to the config in a file.
+    """Read a config and apply its section `smoke:` or `published:`, if requested, and then the overrides.
+
+    Args:
+        path: A YAML config, or the name of a config of the package.
+        overrides: New values by dotted key.
+        smoke: Apply the section `smoke:`.
+        published: Apply the section `published:`.
 
     Returns:
-        The config as one mapping; if it has `parts`, each of them is a whole config.
+        The config as one mapping. If it has `parts`, each of them is a complete config.
+
+    Raises:
+        InputError: If the requested section is missing or a key is unknown.
     """
     values = read_yaml(find_config(path))
     sections = {name: values.pop(name, None) for name in (SMOKE, PUBLISHED)}
@@ -57,12 +66,12 @@ def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool, publ
 
 
 def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment], Any]]:
-    """The experiment and the validated config of each point of the sweep, part by part."""
+    """Return the experiment and the validated config of each point of the sweep, part by part."""
     return [point for part in plan_parts(values, context) for point in part]
 
 
 def plan_parts(values: Mapping[str, Any], context: str) -> list[list[tuple[type[Experiment], Any]]]:
-    """Like `plan`, with a list for each part. A config without `parts` is one part."""
+    """Like `plan`, but return one list per part. A config without `parts` is a single part."""
     planned, spread_values = [], spread(values, context)
     for part in spread_values.get("parts", [spread_values]):
         points = []
@@ -86,16 +95,16 @@ def run(
     device: str = "auto",
     command: str = "",
 ) -> Path:
-    """Runs the experiments of a config. The same call again continues where it stopped.
+    """Run the experiments of a config. The same call resumes an interrupted run.
 
     The folder `<runs>/<name>-<hash of the resolved config>/` holds config.yaml, results.jsonl, figures/, report.html
     and provenance.yaml.
 
     Args:
-        path: A YAML config, or the name of one of the package, such as "quickstart".
+        path: A YAML config, or the name of a config of the package, such as "quickstart".
         overrides: New values by dotted key, e.g. {"pairs.size": 100}.
         smoke: Apply the config's section `smoke`: small models, few items.
-        published: Apply its section `published`: the model, data and sizes of the paper.
+        published: Apply the config's section `published`: the model, data and sizes of the paper.
         runs: Folder of all runs.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ….
         command: The command shown in the report.
@@ -104,7 +113,7 @@ def run(
         Path of the report.
 
     Raises:
-        InputError: Anything is wrong in the config.
+        InputError: If anything in the config is wrong.
 
     Example:
         >>> import json, tempfile
@@ -154,7 +163,7 @@ def run(
             for key, cell in cells.items():
                 if key not in finished:
                     advance.now(cell.what + places[key])
-                    results.append(key, cell.compute())  # written when the cell is done
+                    results.append(key, cell.compute())  # each cell is written as soon as it is done
                     advance(1)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
         folder, several = workspace.folder, len(parts) > 1
@@ -179,7 +188,7 @@ def run(
 
 
 def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> Section:
-    """The report's section of one part."""
+    """Return the report's section of one part."""
     first, many = planned[0], len(planned) > 1
     wanted = {cell.key: experiment for experiment in planned for cell in experiment.cells()}
     rows = [row for row in rows if row["cell"] in wanted]
@@ -189,7 +198,7 @@ def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Pat
         figures += experiment.figures(figures_in, prefix=prefix, group=group)
     if many:
         figures = type(first).together(planned, figures_in) + figures
-    facts = [experiment.facts() for experiment in planned]  # what differs between runs is listed
+    facts = [experiment.facts() for experiment in planned]  # facts that differ between runs are listed side by side
     return Section(
         title=first.config.title,
         intro=first.config.description,
