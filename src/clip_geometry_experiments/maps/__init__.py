@@ -1,4 +1,4 @@
-"""What maps and repairs change on the same pairs: their geometry, retrieval and zero-shot accuracy."""
+"""The experiment `maps`: how maps and repairs change geometry, retrieval and zero-shot accuracy of the same pairs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from clip_geometry_experiments.maps.figures import draw, sentences
 ZERO_SHOT = "zero_shot.top_1"
 MEASURES = ("modality_gap", "average_cosine", "isoscore[unbiased]", "modality_silhouette", "matching_cosine",
             "random_cosine")  # fmt: skip
-SEARCHES = {  # measure of the rows → the number of a search by scores
+SEARCHES = {  # measure of the rows → the corresponding number of a search by scores
     "retrieval.image_to_text.r_at_1": "cross_r_at_1.image",
     "retrieval.text_to_image.r_at_1": "cross_r_at_1.text",
     "retrieval[mixed].image.same_modality_at_10": "own_share.image",
@@ -36,11 +36,11 @@ SEARCHES = {  # measure of the rows → the number of a search by scores
 
 
 class MapLine(MapConfig):
-    """A line of the table: a map, or a repair of the scores that rows have after a map.
+    """Options of a line of the table: a map, or a repair of the scores of the rows after a map.
 
     Args:
-        repair: One of `list repairs`, fitted on the data of `fit_on`. It changes scores, so that searches and
-            classification are measured, and the rows have no geometry of their own.
+        repair: One of `list repairs`, fitted on the data of `fit_on`; null for a map alone. A repair changes scores, so
+            searches and classification are measured, but the rows have no geometry of their own.
     """
 
     repair: str | None = None
@@ -56,13 +56,13 @@ class MapLine(MapConfig):
 
 
 class HeldOutMapsConfig(MapsConfig):
-    """Config of the experiment `maps`, beside the keys of `MapsConfig`.
+    """Config of the experiment `maps`, in addition to the keys of `MapsConfig`.
 
     Args:
         maps: The lines of the table, which may also be repairs.
-        scored: Pairs that are measured after each map.
-        pairs: Other pairs, which the maps are fitted on; their classes count as seen.
-        prompt: Prompt of a zero-shot classification of the scored images among all classes; null for none.
+        scored: The pairs that are measured after each map.
+        pairs: Other pairs, on which the maps are fitted; their classes count as seen.
+        prompt: Prompt for zero-shot classification of the scored images among all classes; null for none.
     """
 
     ROLES: ClassVar = ("pairs", "scored")
@@ -85,7 +85,7 @@ class HeldOutMapsConfig(MapsConfig):
 
     @property
     def prompted(self) -> DatasetConfig:
-        """The scored images with a prompt per class in place of captions."""
+        """The scored data set with one prompt per class instead of captions."""
         assert not isinstance(self.scored, StoredConfig)
         values = self.scored.model_dump(mode="json") | {"prompt": self.prompt}
         return validate(type(self.scored), values, f"scored {self.scored.name}")
@@ -96,7 +96,7 @@ class HeldOutMapsConfig(MapsConfig):
 
 
 class Maps(MapsExperiment):
-    """A cell is one line of the table: a map or a repair."""
+    """Measures the same pairs after maps and repairs. A cell is one line of the table."""
 
     Config = HeldOutMapsConfig
 
@@ -116,14 +116,14 @@ class Maps(MapsExperiment):
         return [{**shared, **row, "at": {"row": each.row, **row["at"]}} for row in rows]
 
     def _repair(self, each: MapLine) -> Repair | None:
-        """The repair of a line, fitted on the pairs after the map of the line."""
+        """Return the repair of a line, fitted on the pairs after the map of the line; None if the line has none."""
         if each.repair is None:
             return None
         sets = moved(self.fitted(each), self.sets("pairs"))
         return make_repair(each.repair).fit(MixedIndex.of(sets, "pairs").known())
 
     def _of_pairs(self, sets: Sets, repair: Repair | None) -> list[Row]:
-        """Geometry and searches of the rows, or searches by the scores of a repair."""
+        """Return the geometry and searches of the rows, or for a repair the searches by its scores."""
         if repair is None:
             measured = self.measured(sets)
             return [
@@ -144,7 +144,7 @@ class Maps(MapsExperiment):
         ]
 
     def _of_classes(self, image: Any, prompts: Any, repair: Repair | None) -> list[Row]:
-        """Accuracy among all classes, on images of seen classes and of others."""
+        """Return accuracy among all classes, on images of seen classes and of held-out classes."""
         rows, (measure,), chance = [], named([ZERO_SHOT]), 1 / len(np.unique(np.asarray(prompts.labels)))
         for classes, chosen in seen_and_held_out(image.labels, self._seen).items():
             part = {"image": image.take(chosen), "text": prompts}
@@ -175,7 +175,12 @@ class Maps(MapsExperiment):
 
 
 def accuracy(repair: Repair, sets: Sets) -> float:
-    """The share of images whose class has the prompt of highest score."""
+    """Return the fraction of images whose class has the prompt with the highest score.
+
+    Args:
+        repair: The fitted repair.
+        sets: "image" and "text" → embeddings with labels.
+    """
     image, text = sets["image"], sets["text"]
     scores = repair.scores("image", np.asarray(image.vectors, float), "text", np.asarray(text.vectors, float))
     return float((np.asarray(text.labels)[scores.argmax(1)] == np.asarray(image.labels)).mean())

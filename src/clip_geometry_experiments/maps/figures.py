@@ -1,4 +1,4 @@
-"""The figure and the sentences of maps."""
+"""The figure and the sentences of the experiment `maps`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ GAP: Key = ("modality_gap", "both", "")
 ISOSCORE: Key = ("isoscore[unbiased]", "image", "")
 OWN: Key = ("retrieval[mixed].image.same_modality_at_10", "both", "")
 ACCURACY: Key = ("zero_shot.top_1", "both", "seen")
-PANELS: Mapping[str, Mapping[str, Key]] = {  # number → series → rows
+PANELS: Mapping[str, Mapping[str, Key]] = {  # title of a panel → series → key of its rows
     "modality\ngap": {"both": GAP},
     "average\ncosine": {f"{name}s": ("average_cosine", name, "") for name in ("image", "text")},
     "IsoScore\n(unbiased)": {f"{name}s": ("isoscore[unbiased]", name, "") for name in ("image", "text")},
@@ -44,7 +44,7 @@ FOUND = {
     for index, among in (("retrieval[mixed]", "in one index of both"), ("retrieval", "among the other modality"))
     for query, way in (("image", "image_to_text"), ("text", "text_to_image"))
 }
-CLOSED = 0.2  # of the gap of the first line, below which it counts as closed
+CLOSED = 0.2  # a gap below this fraction of the first line's gap counts as closed
 CAPTION = (
     "Each line is the same set of pairs after one map or repair, each panel one number; dotted: “{first}”; dashed: its "
     "null value. A repair changes scores, not rows, and has no geometry of its own. Mixed index: all images and texts "
@@ -54,7 +54,7 @@ CAPTION = (
 
 
 def rows_at(rows: Sequence[Row], key: Key) -> dict[str, Row]:
-    """Line of the table → its row, of the lines that have a finite value."""
+    """Return line of the table → its row, for the lines that have a finite value."""
     return {
         row["at"]["row"]: row
         for row in rows
@@ -64,7 +64,7 @@ def rows_at(rows: Sequence[Row], key: Key) -> dict[str, Row]:
 
 
 def draw(rows: Sequence[Row]) -> dict[str, Drawing]:
-    """The figure of these rows."""
+    """Draw the figure of the result rows."""
     panels = {
         title: {name: found for name, key in series.items() if (found := rows_at(rows, key))}
         for title, series in PANELS.items()
@@ -75,7 +75,7 @@ def draw(rows: Sequence[Row]) -> dict[str, Drawing]:
 
 
 def sentences(rows: Sequence[Row]) -> list[str]:
-    """What maps and repairs change in comparison with the first line of the table."""
+    """Return sentences on what maps and repairs change compared with the first line of the table."""
     gaps, own, scores, right = (rows_at(rows, key) for key in (GAP, OWN, ISOSCORE, ACCURACY))
     said, first = [], rows[0]["at"]["row"]
     if first in own:
@@ -104,6 +104,6 @@ def sentences(rows: Sequence[Row]) -> list[str]:
 
 
 def _error(row: Row) -> float:
-    """Standard error of a share: as recorded, or that of n independent draws."""
+    """Return the standard error of a share: the recorded one, or else that of n independent draws."""
     value = row["value"]
     return as_number(row.get("standard_error")) or math.sqrt(max(0.0, value * (1 - value)) / row["n"])

@@ -76,7 +76,7 @@ def _sum(sizes: Mapping[str, float | None]) -> float:
 def run_papers(
     given: str | Path, overrides: Mapping[str, Any], *, runs: Path, device: str, command: str
 ) -> tuple[list[Path], list[str]]:
-    """Run one config, or all configs of a folder, in the paper's own setup, and record rows that match published numbers.
+    """Run one config, or all of a folder, in the paper's own setup, and record rows that match published numbers.
 
     Calling it again continues. A config that cannot run, for example because its data are missing, does not stop the
     others.

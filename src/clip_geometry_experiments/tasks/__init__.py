@@ -1,4 +1,4 @@
-"""Classification tasks by name. Importing this registers all of them and the data set `task` of their items."""
+"""Classification tasks by name. Importing this module registers all tasks and the data set `task` of their items."""
 
 from clip_geometry.registry import import_all
 from clip_geometry_experiments.tasks.base import Task, TaskConfig, TaskEntry, load_task, resolve_task, tasks

@@ -1,4 +1,4 @@
-"""Classification tasks: distinct items, examples that refer to one or two of them, and labels."""
+"""Classification tasks: distinct items, examples that consist of one or two items, and labels."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,16 @@ from clip_geometry_experiments.kit.corpora import fetching, shared_file
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Examples of one or two items each, with one or several labels. Item k is row k of the embeddings.
+    """Examples of one or two items each, with one or several labels. Item k belongs to row k of the embeddings.
 
     Attributes:
+        name: Name of the task.
         items: Distinct strings in order of first appearance (texts, words, or ids of images).
         examples: (n, 1) or (n, 2) int64, indices into items.
-        labels: (n,) int64, indices into class_names; or (n, L) bool, the class_names that an example has.
-        revision: Changes with any of these.
-        dropped: Number of examples of the source without a label, which are left out.
+        labels: (n,) int64, indices into class_names; or (n, L) bool, which of the class_names an example has.
+        class_names: Names of the classes.
+        revision: Hash that changes if any of these changes.
+        dropped: Number of examples in the source without a label, which are left out.
     """
 
     name: str
@@ -38,11 +40,12 @@ class Task:
 
     @property
     def multi_label(self) -> bool:
+        """Whether an example can have several labels."""
         return self.labels.ndim == 2
 
     @property
     def width(self) -> int:
-        """The number of items of an example, whose embeddings are concatenated: 1 or 2."""
+        """The number of items per example, 1 or 2, whose embeddings are concatenated."""
         return self.examples.shape[1]
 
     def __len__(self) -> int:
@@ -51,17 +54,17 @@ class Task:
 
 T = TypeVar("T")
 
-# a place has one name, however it is given
+# resolve paths, so that the same file always has the same name
 Located = Annotated[Path, AfterValidator(lambda path: path_of(path).resolve())]
 
 
 class TaskConfig(Config):
-    """Fields of every task; a subclass adds its own.
+    """Options of every task; a subclass adds its own.
 
     Attributes:
-        name: Of the task.
+        name: Name of the task.
         split: One of SPLITS.
-        limit: Use only this many examples, spread evenly over the source, which may be sorted by label.
+        limit: Use only this many examples. They are spread evenly over the source, because it may be sorted by label.
     """
 
     SPLITS: ClassVar[tuple[str, ...]] = ("all",)
@@ -76,14 +79,25 @@ class TaskConfig(Config):
 
 
 class FileTaskConfig(TaskConfig):
-    """path: the file; default: in $CLIP_GEOMETRY_DATA."""
+    """Options of a task that is read from a file.
+
+    Attributes:
+        path: The file. Default: the file of the task in $CLIP_GEOMETRY_DATA.
+    """
 
     path: Located | None = None
 
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """A task. kind: its targets, "class" (loaded as a `Task`), "score" or "span" (those of `targets`)."""
+    """A registered task.
+
+    Args:
+        config: Config class of the task.
+        load: Function that loads the task of a config.
+        kind: The type of its targets: "class" (loaded as a `Task`), "score" or "span" (loaded as the classes of
+            `targets`).
+    """
 
     config: type[TaskConfig]
     load: Callable[[Any], Any]
@@ -106,7 +120,7 @@ def resolve_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskC
 
 
 def load_task(config: TaskConfig) -> Any:
-    """Load the task of a config, from its files or from the hub."""
+    """Load the task of a config from its files or from the Hugging Face hub."""
     return tasks[config.name].load(config)
 
 
@@ -116,16 +130,16 @@ def single_label_task(
     labels: Sequence[int | None],
     class_names: Sequence[str],
 ) -> Task:
-    """Return a task of texts; a label of None or -1 is none.
+    """Return a task of texts. Examples with a label of None or -1 are left out.
 
     Args:
-        config: Of the task.
-        texts: One or two columns; items are distinct as strings.
+        config: Options of the task.
+        texts: One or two columns of texts. Equal strings are the same item.
         labels: Indices into class_names.
-        class_names: Of all classes.
+        class_names: Names of all classes.
 
     Raises:
-        InputError: For a label that is not a class, and if no example has a label.
+        InputError: If a label is not a class, or if no example has a label.
     """
     labeled = [row for row, label in enumerate(labels) if label is not None and label != -1]
     rows = spread(labeled, config.limit)
@@ -148,7 +162,17 @@ def single_label_task(
 def multi_label_task(
     config: TaskConfig, labels_of: Mapping[str, Iterable[str]], class_names: Sequence[str], dropped: int = 0
 ) -> Task:
-    """Return a task of items with several labels; labels_of: item → at least one of the class_names."""
+    """Return a task of items that can have several labels.
+
+    Args:
+        config: Options of the task.
+        labels_of: Item → its labels, at least one of the class_names.
+        class_names: Names of all classes.
+        dropped: Number of items without a label, which were left out.
+
+    Raises:
+        InputError: If there are no items.
+    """
     items = spread(list(labels_of), config.limit)
     if not items:
         raise InputError(f"{config.name} has no words that have both a label and a vector")
@@ -167,7 +191,19 @@ def make_task(
     class_names: Sequence[str],
     dropped: int = 0,
 ) -> Task:
-    """Return the task with its revision, the hash of its content, which does not depend on where it was read from."""
+    """Return a task with its revision, a hash of its content that does not depend on where the task was read from.
+
+    Args:
+        name: Name of the task.
+        items: Distinct items.
+        examples: (n, 1) or (n, 2) int64, indices into items.
+        labels: (n,) int64 or (n, L) bool.
+        class_names: Names of all classes.
+        dropped: Number of examples without a label, which were left out.
+
+    Raises:
+        InputError: If an item is not Unicode, or if all examples have the same label.
+    """
     if broken := [item for item in items if not is_unicode(item)]:
         raise InputError(f"{name} has the text {broken[0]!a}, which is not Unicode; correct it")
     if len(np.unique(labels, axis=0)) < 2:
@@ -180,30 +216,30 @@ def make_task(
 
 
 def distinct(rows: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct strings in order of first appearance, and the index of each, (n, k) int64."""
+    """Return the distinct strings in order of first appearance, and the index of each string, (n, k) int64."""
     place: dict[str, int] = {}
     examples = [[place.setdefault(text, len(place)) for text in row] for row in rows]
     return list(place), np.array(examples, dtype=np.int64)
 
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:
-    """Return `limit` of the rows at equal steps from the first, or all if there are no more."""
+    """Return `limit` of the rows at equal steps, starting from the first, or all rows if there are not more."""
     if limit is None or limit >= len(rows):
         return list(rows)
     return [rows[k * len(rows) // limit] for k in range(limit)]
 
 
-# --- where the table of a task is found: at a path, in the shared folder, or on the Hugging Face hub
+# --- the table of a task: at a path, in the shared folder, or on the Hugging Face hub
 
 
 def published_table(config: FileTaskConfig, name: str, hub: tuple[str, str | None], split: str | None = None) -> Table:
-    """The table of a task, fetched with the package datasets where there is no file.
+    """Return the table of a task, downloaded with the package `datasets` if there is no file.
 
     Args:
-        config: Of the task.
-        name: Of the file in $CLIP_GEOMETRY_DATA.
+        config: Options of the task.
+        name: Name of the file in $CLIP_GEOMETRY_DATA.
         hub: The data set and its subset on the Hugging Face hub.
-        split: What the hub calls the split; default: as the config does.
+        split: Name of the split on the hub. Default: the split of the config.
     """
     file = config.path or shared_file(name)
     if file is not None:

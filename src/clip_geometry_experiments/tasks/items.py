@@ -1,4 +1,4 @@
-"""Between tasks and embeddings: the items of a task as a data set, labeled rows as a task, held-out examples."""
+"""Conversion between tasks and embeddings: task items as a data set, labeled rows as a task, and held-out examples."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Annotated, Any
@@ -24,7 +24,11 @@ TaskChoice = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(_of_classes)]
 
 
 class TaskItemsConfig(DatasetConfig):
-    """task: the name of a task or its section, which also has the `split`."""
+    """Options of the data set of a task's items.
+
+    Attributes:
+        task: The name of a task, or its section, which also has the `split`.
+    """
 
     name: str = "task"
     task: TaskChoice
@@ -47,7 +51,7 @@ def items_of(config: TaskConfig) -> TaskItemsConfig:
 
 
 def load(config: TaskItemsConfig) -> Dataset:
-    """Load one text per distinct item, with its label if every item is one example with one label."""
+    """Load one text per distinct item. It has a label if every item is exactly one example with one label."""
     task = load_task(config.task)
     alone = task.width == 1 and not task.multi_label and len(task) == len(task.items)
     text = Side(
@@ -64,13 +68,20 @@ datasets.add("task", DatasetEntry(TaskItemsConfig, load))
 
 
 def labeled_task(name: str, rows: Embeddings) -> tuple[Task, np.ndarray]:
-    """Return a task whose examples are the rows, and the row of each item, (items,) int64.
+    """Return a task whose examples are labeled rows, and the row of each item.
 
-    Each image is an item, named by its item_id or row number. Equal captions are one item, as equal sentences are; its
-    row is the first. Class names are those of the manifest if the labels are indices into them, else the labels.
+    Each image is an item, named by its item_id or its row number. Equal captions are one item, whose row is the first
+    of them. The class names are those of the manifest if the labels are indices into them, or else the labels.
+
+    Args:
+        name: Name of the task.
+        rows: Rows with labels.
+
+    Returns:
+        The task, and the row of each item, (items,) int64.
 
     Raises:
-        InputError: If the rows carry no labels.
+        InputError: If the rows have no labels.
     """
     if rows.labels is None:
         raise InputError(f"the {rows.modality} rows of {name} carry no labels; choose a data set with classes")
@@ -89,21 +100,21 @@ def labeled_task(name: str, rows: Embeddings) -> tuple[Task, np.ndarray]:
 
 
 def held_out(examples: Sequence[Iterable[Hashable]], share: float, seed: int) -> np.ndarray:
-    """Choose about a `share` of the examples to hold out.
+    """Choose about a fraction `share` of the examples to hold out.
 
-    Examples that share an item, directly or through others, form a group that stays together; groups are drawn as long
-    as they fit into the share.
+    Examples that share an item, directly or through other examples, form a group that is not divided. Groups are drawn
+    at random and held out as long as they fit into the share.
 
     Args:
-        examples: The items of each.
-        share: Of the examples to hold out.
-        seed: Of the draw.
+        examples: The items of each example.
+        share: Fraction of the examples to hold out.
+        seed: Seed of the draw.
 
     Returns:
-        (n,) True for held-out examples.
+        (n,) mask, True for held-out examples.
 
     Raises:
-        InputError: If no group fits.
+        InputError: If no group fits into the share.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -1,4 +1,4 @@
-"""Tasks whose targets are not classes: scores of pairs (STS-B) and answers in a passage (SQuAD)."""
+"""Tasks whose targets are not classes: similarity scores of pairs (STS-B) and answers in a passage (SQuAD)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,15 @@ from clip_geometry_experiments.tasks.text import SENTENCES, texts_of
 
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
-    """Pairs of sentences, each with a score, (n,) float64. revision: changes with any of these."""
+    """Pairs of sentences, each with a score.
+
+    Attributes:
+        name: Name of the task.
+        texts: The pairs.
+        scores: (n,) float64.
+        revision: Hash that changes if a pair or a score changes.
+        dropped: Number of pairs without a score, which are left out.
+    """
 
     name: str
     texts: tuple[tuple[str, str], ...]
@@ -26,14 +34,14 @@ class ScoredPairs:
 
 
 class Answer(NamedTuple):
-    """The text of an answer, and its first character in the passage."""
+    """The text of an answer, and the index of its first character in the passage."""
 
     text: str
     start: int
 
 
 class Question(NamedTuple):
-    """A question with its answers in a passage, at least one."""
+    """A question with its answers in a passage, of which there is at least one."""
 
     question: str
     passage: str
@@ -42,7 +50,13 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """Questions answered by spans of a passage. revision: changes with any of them."""
+    """Questions that are answered by spans of a passage.
+
+    Attributes:
+        name: Name of the task.
+        questions: The questions.
+        revision: Hash that changes if a question changes.
+    """
 
     name: str
     questions: tuple[Question, ...]
@@ -50,9 +64,10 @@ class Questions:
 
 
 class StsbConfig(base.FileTaskConfig):
-    """STS-B of GLUE (Cer et al. 2017): the similarity of two sentences from 0 to 5.
+    """Options of STS-B from GLUE (Cer et al. 2017): the similarity of two sentences from 0 to 5.
 
-    split: "train" or "validation"; the labels of the test set are not public.
+    Attributes:
+        split: "train" or "validation"; the labels of the test set are not public.
     """
 
     SPLITS = ("train", "validation")
@@ -60,7 +75,11 @@ class StsbConfig(base.FileTaskConfig):
 
 
 def load_stsb(config: StsbConfig) -> ScoredPairs:
-    """Load the pairs; raise InputError for a score outside 0 to 5 and if all scores are equal."""
+    """Load the scored pairs.
+
+    Raises:
+        InputError: If a score is outside 0 to 5, or if all scores are equal.
+    """
     table = base.published_table(config, f"text/glue/stsb_{config.split}.parquet", ("nyu-mll/glue", "stsb"))
     if not {*SENTENCES, "label"} <= set(table.names):
         raise InputError(
@@ -93,10 +112,10 @@ SQUAD_COLUMNS = ("question", "context", "answers")
 
 
 class SquadConfig(base.FileTaskConfig):
-    """SQuAD 1.1 (Rajpurkar et al. 2016): questions whose answer is a span of a passage.
+    """Options of SQuAD 1.1 (Rajpurkar et al. 2016): questions whose answer is a span of a passage.
 
     Attributes:
-        split: 87,599 training and 10,570 validation questions, the latter with several answers each.
+        split: "train" (87,599 questions) or "validation" (10,570 questions with several answers each).
         path: A table with the columns question, context and answers {text, answer_start}.
     """
 
@@ -105,7 +124,11 @@ class SquadConfig(base.FileTaskConfig):
 
 
 def load_squad(config: SquadConfig) -> Questions:
-    """Load the questions; raise InputError for an answer that is not at its place in the passage."""
+    """Load the questions.
+
+    Raises:
+        InputError: If an answer is not at its position in the passage, or if there are no questions with an answer.
+    """
     table = base.published_table(config, f"text/squad_{config.split}.parquet", ("rajpurkar/squad", None))
     questions = tuple(base.spread([each for each in _of_table(table) if each.answers], config.limit))
     if not questions:

@@ -1,4 +1,4 @@
-"""Classification of texts: GLUE, SNLI, SST-5, sentence polarity, captions of scenes, the user's own table."""
+"""Classification of texts: GLUE, SNLI, SST-5, sentence polarity, captions of scenes, and the user's own tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from clip_geometry_experiments.tasks import base
 
 LABELS = ("label", "gold_label")
 NO_LABEL = (None, "", "-")  # "-": the annotators of SNLI found no majority
-HIDDEN = ("-1", -1)  # no label either, in the published tasks
+HIDDEN = ("-1", -1)  # also no label, in the published tasks
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class TextSource:
     """A published data set of texts with labels.
 
     Attributes:
-        columns: Of the texts; the first of these groups that a table has.
-        class_names: Label 0 first.
-        file: Its table in $CLIP_GEOMETRY_DATA; {} stands for the split.
+        columns: Groups of columns that can hold the texts; the first group that the table has is used.
+        class_names: Names of the classes, starting with label 0.
+        file: The table in $CLIP_GEOMETRY_DATA; {} stands for the split.
         hub: The data set and its subset on the Hugging Face hub.
-        validation: What the file calls the validation split.
-        hub_split: What the hub calls the split, if not as here.
+        validation: Name of the validation split in `file`.
+        hub_split: Name of the split on the hub, if it differs from the split of the config.
     """
 
     columns: tuple[tuple[str, ...], ...]
@@ -42,7 +42,17 @@ class TextSource:
 
 
 def load(source: TextSource, config: base.FileTaskConfig) -> base.Task:
-    """Load a task; its texts are distinct as strings, whatever their case and spaces; labels are numbers or names."""
+    """Load a task.
+
+    Texts are compared as strings, with case and spaces, to find the distinct items. Labels are numbers or names.
+
+    Args:
+        source: The data set.
+        config: Options of the task.
+
+    Raises:
+        InputError: If a column is missing or a label is unknown.
+    """
     place = source.file.format(config.split.replace("validation", source.validation))
     table = base.published_table(config, place, source.hub, source.hub_split)
     columns = next((group for group in source.columns if set(group) <= set(table.names)), None)
@@ -66,7 +76,11 @@ def load(source: TextSource, config: base.FileTaskConfig) -> base.Task:
 
 
 def texts_of(table: Table, name: str) -> list[str]:
-    """Return a column of texts, which may be empty."""
+    """Return a column of texts, which may be empty strings.
+
+    Raises:
+        InputError: If a cell is not text.
+    """
     cells = table.values(name)
     for row, cell in enumerate(cells, start=1):
         if not isinstance(cell, str):
@@ -77,17 +91,21 @@ def texts_of(table: Table, name: str) -> list[str]:
 
 
 def plain_label(cell: Any, missing: Sequence[Any] = (*NO_LABEL, *HIDDEN)) -> Any:
-    """Return None for no label, and 1 for a 1.0, which a table holds if other cells of the column are missing."""
+    """Return a label, or None for a missing label.
+
+    A float such as 1.0 becomes an int, because a table holds floats if other cells of the column are missing.
+    """
     if cell in missing or cell != cell:
         return None
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
 
 
 class GlueConfig(base.FileTaskConfig):
-    """A task of GLUE (Wang et al. 2018).
+    """Options of a task of GLUE (Wang et al. 2018).
 
-    split: "train" or "validation", for mnli "validation_matched" or "validation_mismatched"; the labels of the test
-    sets are not public.
+    Attributes:
+        split: "train" or "validation"; for mnli, "validation_matched" or "validation_mismatched" instead of
+            "validation". The labels of the test sets are not public.
     """
 
     SPLITS = ("train", "validation", "validation_matched", "validation_mismatched")
@@ -95,7 +113,7 @@ class GlueConfig(base.FileTaskConfig):
 
 
 SENTENCE, SENTENCES = ("sentence",), ("sentence1", "sentence2")
-# columns and class names, as nyu-mll/glue has them
+# columns and class names, as in nyu-mll/glue
 GLUE = {
     "cola": (SENTENCE, ("unacceptable", "acceptable")),
     "mnli": (("premise", "hypothesis"), ("entailment", "neutral", "contradiction")),
@@ -117,7 +135,7 @@ for _name, (_columns, _classes) in GLUE.items():
 
 
 class SnliConfig(base.FileTaskConfig):
-    """SNLI (Bowman et al. 2015): pairs of sentences, the second entailed, neutral or contradicted."""
+    """Options of SNLI (Bowman et al. 2015): sentence pairs, the second sentence entailed, neutral or contradicted."""
 
     SPLITS = ("train", "validation", "test")
     split: str = "validation"
@@ -134,7 +152,10 @@ base.tasks.add("snli", base.TaskEntry(SnliConfig, partial(load, SNLI)))
 
 
 class Sst5Config(base.FileTaskConfig):
-    """SST-5 (Socher et al. 2013): 8,544 training, 1,101 validation and 2,210 test sentences of film reviews."""
+    """Options of SST-5 (Socher et al. 2013), sentences of film reviews.
+
+    There are 8,544 training, 1,101 validation and 2,210 test sentences.
+    """
 
     SPLITS = ("train", "validation", "test")
     split: str = "train"
@@ -160,11 +181,11 @@ base.tasks.add("polarity", base.TaskEntry(base.FileTaskConfig, partial(load, POL
 
 
 class ScenesTaskConfig(base.TaskConfig):
-    """A task on generated scenes.
+    """Options of a task on generated scenes.
 
     Attributes:
-        size: Captions, before `limit` and before equal ones are joined.
-        seed: Of the stream of scenes.
+        size: Number of captions before `limit` is applied and equal captions are merged.
+        seed: Seed of the stream of scenes.
         split: "train", or "validation" for the test split of `scenes`.
     """
 
@@ -175,7 +196,7 @@ class ScenesTaskConfig(base.TaskConfig):
 
 
 def load_scenes(config: ScenesTaskConfig) -> base.Task:
-    """Load captions with one of the eight shapes, in any color."""
+    """Load captions whose class is one of the eight shapes, in any color."""
     part = "train" if config.split == "train" else "test"
     rows = base.spread(range(config.size), config.limit)
     shapes = scene_labels(config.seed, part, config.size)[rows] // len(COLOURS)
@@ -188,13 +209,13 @@ base.tasks.add("scenes", base.TaskEntry(ScenesTaskConfig, load_scenes))
 
 
 class TableConfig(base.TaskConfig):
-    """The user's own table.
+    """Options of the user's own table.
 
     Attributes:
-        path: .csv, .tsv, .parquet or .jsonl; results are named after the file.
-        text: One column, or the two whose embeddings are concatenated.
-        label: The column of the labels, numbers or names; the classes are those that occur, sorted. Rows with an empty
-            label or "-" are left out; −1 is a class like any other.
+        path: A .csv, .tsv, .parquet or .jsonl file. Results are named after the file.
+        text: One column of texts, or two columns whose embeddings are concatenated.
+        label: The column of the labels, which are numbers or names. The classes are the labels that occur, sorted. Rows
+            with an empty label or "-" are left out; −1 is a class like any other.
     """
 
     path: base.Located
@@ -203,6 +224,7 @@ class TableConfig(base.TaskConfig):
 
 
 def load_table(config: TableConfig) -> base.Task:
+    """Load a task from the user's own table."""
     table = read_table(config.path)
     for name in (*config.text, config.label):
         if name not in table.names:

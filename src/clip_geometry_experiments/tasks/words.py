@@ -1,4 +1,4 @@
-"""Classification of words that have a vector: noun supersenses of WordNet, parts of speech of CoDWoE."""
+"""Classification of words that have a vector: noun supersenses of WordNet, and parts of speech of CoDWoE."""
 
 import re
 from collections.abc import Collection
@@ -16,13 +16,22 @@ FLAG = re.compile(r"word([12])\.attrs\.supersenses\.is_(\w+)")
 
 
 class WordTaskConfig(base.FileTaskConfig):
-    """vectors: a file of word vectors, as in the model name words:PATH; words without a vector are left out."""
+    """Options of a task on words.
+
+    Attributes:
+        vectors: A file of word vectors, as in the model name words:PATH. Words without a vector are left out.
+    """
 
     vectors: base.Located | None = None
 
 
 def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> base.Task:
-    """Return a task with one example per word; words without labels are dropped and counted."""
+    """Return a task with one example per word. Words without labels are dropped and counted.
+
+    Args:
+        config: Options of the task.
+        labels_of: Word → its labels.
+    """
     known: Collection[str] = read_words(find_files(config.vectors)).index if config.vectors else labels_of
     kept = {word: labels for word, labels in labels_of.items() if word in known}
     labeled = {word: labels for word, labels in kept.items() if labels}
@@ -31,7 +40,16 @@ def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> base.Ta
 
 
 def word_file(config: WordTaskConfig, name: str, source: str) -> Path:
-    """Return the file of a word task; `source`, the end of the error, says where to get it."""
+    """Return the file of a word task.
+
+    Args:
+        config: Options of the task.
+        name: Name of the file in $CLIP_GEOMETRY_DATA/words.
+        source: Where to get the file, for the end of the error message.
+
+    Raises:
+        InputError: If there is no file.
+    """
     file = config.path or shared_file(f"words/{name}")
     if file is None:
         raise InputError(
@@ -41,16 +59,22 @@ def word_file(config: WordTaskConfig, name: str, source: str) -> Path:
 
 
 class SupersenseConfig(WordTaskConfig):
-    """path: a .json object, word → its supersenses; or words_features.csv of github.com/altsoph/modality_shifts."""
+    """Options of the task of noun supersenses.
+
+    Attributes:
+        path: A .json object that maps each word to its supersenses, or words_features.csv of
+            github.com/altsoph/modality_shifts.
+    """
 
 
 def load_supersenses(config: SupersenseConfig) -> base.Task:
+    """Load words with their supersenses."""
     source = "github.com/altsoph/modality_shifts, data/words_features.zip; or docs/data.md makes it from WordNet"
     file = word_file(config, "supersenses.json", source)
     if file.suffix == ".json":
         values = read_json(file, "a JSON object of words and the lists of their supersenses", dict[str, list[str]])
         return word_task(config, {word: set(labels) for word, labels in values.items()})
-    # rows are pairs of words; a column wordN.attrs.supersenses.is_X says whether word N has the supersense X
+    # each row is a pair of words; a column wordN.attrs.supersenses.is_X tells whether word N has the supersense X
     table = read_table(file)
     flags = [(name, match[1], match[2]) for name in table.names if (match := FLAG.fullmatch(name))]
     if not flags or not {"word1", "word2"} <= set(table.names):
@@ -68,14 +92,15 @@ base.tasks.add("supersense", base.TaskEntry(SupersenseConfig, load_supersenses))
 
 
 class PosConfig(WordTaskConfig):
-    """Parts of speech of the words that CoDWoE (Mickus et al. 2022) defines, from English Wiktionary.
+    """Options of the parts of speech of the words that CoDWoE (Mickus et al. 2022) defines, from English Wiktionary.
 
-    path: en.complete.csv of the full data set.
+    Attributes:
+        path: The file en.complete.csv of the full data set.
     """
 
 
 def load_pos(config: PosConfig) -> base.Task:
-    """Load the words as written, each with every part of speech that one of its definitions has."""
+    """Load words as they are written, each with the parts of speech of all its definitions."""
     source = "full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_dataset.zip"
     table = read_table(word_file(config, "en.complete.csv", source))
     if not {"word", "pos"} <= set(table.names):
