@@ -171,6 +171,13 @@ class RunFolder:
         """Return identifiers of the model's files, the data's files and the package version.
 
         They are part of what defines a cell, so a cell is computed again when one of them changes.
+
+        Args:
+            model: The model; None for stored embeddings.
+            data: The data set or the stored embeddings.
+
+        Returns:
+            "model_revision" (for data sets only), "data_revision" and "version" → identifier.
         """
         package = version("clip-geometry")
         if isinstance(data, StoredConfig):
@@ -206,6 +213,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
+        """The hash of `define`, which identifies the cell in results.jsonl."""
         return digest(dict(self.define))
 
 
@@ -274,7 +282,12 @@ class Experiment(ABC):
 
     @classmethod
     def together(cls, planned: Sequence[Any], folder: Path) -> list[FigureEntry]:
-        """Return figures that combine several runs of this experiment, for a sweep."""
+        """Return figures that combine several runs of this experiment, for a sweep.
+
+        Args:
+            planned: The experiments of the runs.
+            folder: Folder of the files.
+        """
         return []
 
     @classmethod
@@ -282,6 +295,9 @@ class Experiment(ABC):
         """Return sentences about the rows of one or several runs, the most important first.
 
         If there are none, the report states what the measures of each run support.
+
+        Args:
+            planned: The experiments of the runs.
         """
         return []
 

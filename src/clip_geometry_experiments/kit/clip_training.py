@@ -66,6 +66,13 @@ def measured_steps(steps: int, measurements: int) -> list[int]:
 
     These are 0 and the powers of two (1, 2, 4, 8, …) while their spacing is below that of the evenly spaced steps, then
     the evenly spaced steps, and the last step. With two measurements, they are the first and the last step.
+
+    Args:
+        steps: Number of training steps.
+        measurements: Number of measured states.
+
+    Returns:
+        The steps in ascending order.
     """
     if measurements == 2:
         return [0, steps]
@@ -83,7 +90,14 @@ def measured_steps(steps: int, measurements: int) -> list[int]:
 def zero_shot_by_class(image: Tensor, classes: Tensor, labels: np.ndarray, seen: np.ndarray) -> dict[str, float]:
     """Return top-1 accuracy among all classes, on images of classes "seen" in training and of classes "held out".
 
-    A group without images is left out.
+    Args:
+        image: (n, d) image embeddings.
+        classes: Embeddings of the class prompts.
+        labels: (n,) class of each image.
+        seen: Classes seen in training.
+
+    Returns:
+        "seen" and "held out" → accuracy in [0, 1]. A group without images is left out.
     """
     known = np.isin(labels, seen)
     groups = {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.any()}
@@ -101,7 +115,15 @@ def copy_tokenizer(folder: Path) -> None:
 
 
 def save_half(model: nn.Module, path: Path) -> Path:
-    """Save the weights in float16, except for counts and for tensors with values beyond its range."""
+    """Save the weights in float16, except for counts and for tensors with values beyond its range.
+
+    Args:
+        model: The model.
+        path: The file, in the safetensors format.
+
+    Returns:
+        The path of the file.
+    """
     from safetensors.torch import save
 
     found: dict[str, Tensor] = {}

@@ -33,7 +33,15 @@ class RankCorrelation(NamedTuple):
 
 
 def spearman(x: Values, y: Values) -> Values:
-    """Return Spearman's ρ along the last axis; 0 where x or y is constant, because a constant orders nothing."""
+    """Return Spearman's ρ along the last axis.
+
+    Args:
+        x: (..., units) values.
+        y: (..., units) values.
+
+    Returns:
+        (...) correlations in [−1, 1]; 0 where x or y is constant, because a constant orders nothing.
+    """
     x, y = (rankdata(each, axis=-1) - (each.shape[-1] + 1) / 2 for each in (x, y))
     size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
     return np.divide((x * y).sum(-1), size, out=np.zeros_like(size), where=size != 0)

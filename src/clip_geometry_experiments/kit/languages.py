@@ -232,6 +232,11 @@ def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> 
     """Return the data set with captions in the first language, and the data set with captions in `language`.
 
     WikiCaps has different items for each pair of languages, so the pair of its captions is set too.
+
+    Args:
+        data: The data set.
+        languages: The languages; the first is the source, and at least one other follows.
+        language: The language of the second data set. It may be the first language.
     """
     source, first_target, *_ = languages
     target = first_target if language == source else language

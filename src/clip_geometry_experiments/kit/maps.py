@@ -361,6 +361,10 @@ def seen_and_held_out(labels: Any, seen: Any) -> dict[str, np.ndarray]:
 def moved(fitted: Pipeline, sets: Sets) -> dict[str, Embeddings]:
     """Return the sets after a fitted map.
 
+    Args:
+        fitted: The fitted map.
+        sets: Modality → embeddings.
+
     Raises:
         InputError: If the map cannot be applied to them.
     """

@@ -123,6 +123,7 @@ def find(config: RuClipConfig) -> tuple[Path, Path]:
 
 
 def revision(config: RuClipConfig) -> str:
+    """Return the revision of the files."""
     return revision_of(*find(config))
 
 
@@ -150,6 +151,7 @@ class SquareCrop:
 
 
 def load(config: RuClipConfig, device: torch.device) -> OpenClipEncoder:
+    """Load ruCLIP as an open_clip model."""
     import open_clip
     from open_clip.transform import PreprocessCfg, image_transform_v2
     from torchvision.transforms import Compose

@@ -53,6 +53,11 @@ def part_of(sets: Mapping[str, Embeddings], split: RandomSplit, part: Part) -> d
     """Return one part of the images with the captions of these images.
 
     Captions are matched to images by item id. If a set has no item ids, the captions are the same row numbers.
+
+    Args:
+        sets: "image" and "text" → embeddings.
+        split: The split of the images.
+        part: "first" or "rest".
     """
     image, text = sets["image"], sets["text"]
     images = split.items(len(image), part)

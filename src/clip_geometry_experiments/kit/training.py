@@ -97,7 +97,12 @@ class Checkpoint:
 
     @classmethod
     def of(cls, run: Path, key: str) -> Self:
-        """Return the checkpoint of a cell in a run folder, where `remove_finished` finds it."""
+        """Return the checkpoint of a cell in a run folder, where `remove_finished` finds it.
+
+        Args:
+            run: The run folder.
+            key: Key of the cell.
+        """
         return cls(run / FOLDER / f"{key}.pt")
 
     def is_due(self) -> bool:

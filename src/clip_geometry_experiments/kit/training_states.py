@@ -117,5 +117,12 @@ def loss_record(
 
 
 def share_record(measure: str, value: float, n: int, **fields: Any) -> Record:
-    """Return a record of a share of n images, with its binomial standard error."""
+    """Return a record of a share of n images, with its binomial standard error.
+
+    Args:
+        measure: Name of the measure.
+        value: The share in [0, 1].
+        n: Number of images.
+        **fields: More fields of the record.
+    """
     return Record(measure, value, math.sqrt(value * (1 - value) / n), n=n, **fields)

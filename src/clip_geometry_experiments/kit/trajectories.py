@@ -60,7 +60,15 @@ def curves_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[str, str, s
 
 
 def means_between(losses: Sequence[float], steps: Sequence[int]) -> list[float | None]:
-    """Return the mean training loss between consecutive measured steps; None for the first measured step."""
+    """Return the mean training loss between consecutive measured steps.
+
+    Args:
+        losses: The loss of each step.
+        steps: The measured steps in ascending order.
+
+    Returns:
+        One mean per measured step; None for the first, which has no step before it.
+    """
     return [None, *(float(np.mean(losses[start:end])) for start, end in pairwise(steps))]
 
 

@@ -187,10 +187,12 @@ def find(config: EncoderConfig) -> list[Path]:
 
 
 def revision(config: EncoderConfig) -> str:
+    """Return a hash of the files."""
     return digest([sha256_of(path) for path in find(config)])
 
 
 def load(config: EncoderConfig, device: torch.device) -> "WordEncoder":
+    """Load the encoder of a file of word vectors."""
     files = find(config)
     return WordEncoder(config, read_words(files), {"name": files[0].name, "sha256": sha256_of(files[0])}, device)
 

@@ -54,7 +54,12 @@ CAPTION = (
 
 
 def rows_at(rows: Sequence[Row], key: Key) -> dict[str, Row]:
-    """Return line of the table → its row, for the lines that have a finite value."""
+    """Return line of the table → its row, for the lines that have a finite value.
+
+    Args:
+        rows: Result rows.
+        key: The measure, modality and classes of the rows; "" for rows without classes.
+    """
     return {
         row["at"]["row"]: row
         for row in rows

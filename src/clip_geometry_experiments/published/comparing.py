@@ -88,7 +88,12 @@ def compare(rows: Iterable[Row], run: str, among: Sequence[LedgerEntry] | None =
 
 
 def selected(rows: Iterable[Row], run: str) -> list[Row]:
-    """Return the rows that match at least one published number."""
+    """Return the rows that match at least one published number.
+
+    Args:
+        rows: Result rows.
+        run: The name of the run.
+    """
     wheres = [variant.where for entry in all_entries() if run in entry.runs for variant in entry.variants]
     return [row for row in rows if _has_value(row) and any(matches(flat(row), where) for where in wheres)]
 
@@ -170,7 +175,12 @@ def matches(fields: Mapping[str, Any], where: Where) -> bool:
 
 
 def fits(value: Any, wanted: Scalar | tuple[Scalar, ...]) -> bool:
-    """Return whether a value fulfills a selector."""
+    """Return whether a value fulfills a selector.
+
+    Args:
+        value: The value; None for a missing field.
+        wanted: A value, a string in which a star matches any text, or a tuple of these, of which one has to match.
+    """
     if isinstance(wanted, tuple):
         return any(fits(value, each) for each in wanted)
     if isinstance(wanted, str) and isinstance(value, str):

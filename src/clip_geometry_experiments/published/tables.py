@@ -74,7 +74,12 @@ def tables(lines: Iterable[Compared]) -> list[PaperTable]:
 
 
 def beside(rows: Sequence[Row], run: str) -> list[PaperTable]:
-    """Return the tables for the report of a run: the published numbers that its rows match."""
+    """Return the tables for the report of a run, with the published numbers that its rows match.
+
+    Args:
+        rows: Result rows.
+        run: The name of the run.
+    """
     return tables(line for line in compare(rows, run) if line.ours)
 
 
@@ -102,7 +107,12 @@ def setup_words(row: Row) -> str:
 
 
 def in_words(key: str, fields: dict) -> str:
-    """Return a field of a flat row in words: numbers with commas, known names as in names.yaml."""
+    """Return a field of a flat row in words: numbers with commas, known names as in names.yaml.
+
+    Args:
+        key: Name of the field.
+        fields: The flat row. A missing field is "none".
+    """
     value = fields.get(key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,}"

@@ -48,7 +48,13 @@ def new_axes(height: float = HEIGHT) -> tuple[Figure, Axes]:
 
 
 def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
-    """Put the legend above the panel, where it cannot cover data."""
+    """Put the legend above the panel, where it cannot cover data.
+
+    Args:
+        figure: The figure.
+        axes: The axes whose labels are in the legend.
+        columns: Largest number of columns of the legend.
+    """
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)))
 

@@ -54,6 +54,10 @@ def find_config(given: str | Path) -> Path:
 def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `values` in which each dotted key of `changes` is set.
 
+    Args:
+        values: The config.
+        changes: New values by dotted key.
+
     Raises:
         InputError: If a parent of a dotted key is not a section.
     """

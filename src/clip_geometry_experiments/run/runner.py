@@ -66,7 +66,15 @@ def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool, publ
 
 
 def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment], Any]]:
-    """Return the experiment and the validated config of each point of the sweep, part by part."""
+    """Return the experiment and the validated config of each point of the sweep, part by part.
+
+    Args:
+        values: The config, as returned by `resolve`.
+        context: Name of the config, for messages.
+
+    Raises:
+        InputError: If the config is invalid.
+    """
     return [point for part in plan_parts(values, context) for point in part]
 
 

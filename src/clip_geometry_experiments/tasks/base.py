@@ -223,7 +223,12 @@ def distinct(rows: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:
 
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:
-    """Return `limit` of the rows at equal steps, starting from the first, or all rows if there are not more."""
+    """Return `limit` of the rows at equal steps, starting from the first, or all rows if there are not more.
+
+    Args:
+        rows: The rows.
+        limit: Number of rows to return; None for all.
+    """
     if limit is None or limit >= len(rows):
         return list(rows)
     return [rows[k * len(rows) // limit] for k in range(limit)]

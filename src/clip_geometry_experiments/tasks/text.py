@@ -94,6 +94,10 @@ def plain_label(cell: Any, missing: Sequence[Any] = (*NO_LABEL, *HIDDEN)) -> Any
     """Return a label, or None for a missing label.
 
     A float such as 1.0 becomes an int, because a table holds floats if other cells of the column are missing.
+
+    Args:
+        cell: The label in the table.
+        missing: Values that stand for a missing label; NaN always does.
     """
     if cell in missing or cell != cell:
         return None
