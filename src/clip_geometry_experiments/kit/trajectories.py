@@ -20,7 +20,7 @@ def trajectory(values: Iterable[float]) -> list[float | None]:
 
 
 def states_of(row: Mapping[str, Any]) -> Values:
-    """The (states,) values of a row's `trajectory`, NaN where a value is missing."""
+    """Return the (states,) values of a row's `trajectory`, NaN where a value is missing."""
     return np.array([math.nan if value is None else value for value in row["trajectory"]])
 
 

@@ -200,9 +200,9 @@ class Claim(Config):
     Args:
         text: One sentence that states the claim and to what extent our numbers test it. Our numbers are written as in a
             finding.
-        numbers: Paths of published numbers, `SECTION.LABEL.…`, followed by "@" and the label of a variant if there are
-            several. "PATH minus PATH" is the difference of two numbers.
-        where: Selects the setup of ours that is compared, as in `Rule`; all numbers must be from the same setup.
+        numbers: Paths of published numbers, `SECTION.LABEL.…`, each followed by "@" and the label of a variant if our
+            number has several. "PATH minus PATH" is the difference of two numbers.
+        where: Selectors of the setup of ours to compare, as in `Rule`; all numbers are from the same setup.
         says: What is claimed beyond the values: the numbers are in the published order ("order"), the first is the
             lowest or highest ("first lowest", "first highest"; the others are not compared with each other), or all are
             above or below a bound ("above", "below").

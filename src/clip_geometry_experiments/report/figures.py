@@ -217,7 +217,7 @@ def sampled_cosines(
         drawn = np.arange(cells) if cells <= MAX_COSINES else rng.integers(cells, size=MAX_COSINES)
         if pairs is not None:
             left, right = pairs
-            drawn = drawn[~np.isin(drawn, left * len(text) + right)]  # rows that are not known to pair
+            drawn = drawn[~np.isin(drawn, left * len(text) + right)]  # keep rows that are not known to be pairs
             if len(left) > MAX_COSINES:
                 chosen = rng.choice(len(left), MAX_COSINES, replace=False)
                 left, right = left[chosen], right[chosen]
