@@ -30,7 +30,8 @@ def class_generalization(
     known: float | Collection[int] = 0.5,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Measure zero-shot accuracy (cosine, top-1) on known and new classes after fitting a pipeline on the known ones only.
+    """Measure zero-shot accuracy (cosine, top-1) on known and new classes after fitting a pipeline on the known ones
+    only.
 
     The candidates are always ALL classes. The steps are fitted on the images and texts of the known classes, and each
     image is paired with the text of its class.
@@ -47,7 +48,8 @@ def class_generalization(
 
     Returns:
         A dict with these keys:
-        known, new, all: Accuracies in [0, 1]; `all` covers both halves. For the identity, `all` is the zero-shot accuracy.
+        known, new, all: Accuracies in [0, 1]; `all` covers both halves. For the identity, `all` is the zero-shot
+            accuracy.
         known_among_known, new_among_new: Accuracies with only the classes of the image's own half as candidates.
         known_classes, known_images, new_images: Number of known classes, and of test images in each half.
 

@@ -58,8 +58,8 @@ WITHOUT = {"linewidth": 4, "zorder": 1}  # wide and pale because it lies under t
 
 
 def layer_curves(table: Frame) -> Figure:
-    """Draw one panel per tower: measured values as lines with bands of one standard deviation over seeds, predictions as
-    markers."""
+    """Draw one panel per tower: measured values as lines with bands of one standard deviation over seeds, predictions
+    as markers."""
     panels = []
     for (modality, mode), found in table[table.layer.notna()].groupby(TOWER, sort=False):
         drawn = []

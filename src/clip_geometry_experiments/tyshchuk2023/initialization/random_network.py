@@ -1,9 +1,9 @@
 """Predictions for wide random networks: how the cosines of n inputs change from one operation to the next.
 
-The state is the kernel of n rows x of width d, K_ab = ⟨x_a, x_b⟩/d, an (n, n) matrix in float64. As the width grows, the
-kernel after an operation with fresh, independent weights of mean zero becomes a function of the kernel before it, and
-the rows themselves are not needed (Neal 1996; Cho & Saul 2009; Poole et al. 2016; Lee et al. 2018). At finite width, an
-entry of K scatters about the predicted value by a few 1/√d of its size.
+The state is the kernel of n rows x of width d, K_ab = ⟨x_a, x_b⟩/d, an (n, n) matrix in float64. As the width grows,
+the kernel after an operation with fresh, independent weights of mean zero becomes a function of the kernel before it,
+and the rows themselves are not needed (Neal 1996; Cho & Saul 2009; Poole et al. 2016; Lee et al. 2018). At finite
+width, an entry of K scatters about the predicted value by a few 1/√d of its size.
 """
 
 from collections.abc import Callable
@@ -41,21 +41,22 @@ def kernel_average_cosine(K: Kernel) -> float | None:
 def linear(K: Kernel, *, fan_in: int, weight: float, bias: float) -> Kernel:
     """Return the kernel after x ↦ W x + b: fan_in · weight · K + bias.
 
-    `weight` and `bias` are the mean squares of the entries of W and b, which are independent of each other and have mean
-    zero. A bias adds the same value to all entries of K and so raises all cosines; without a bias they do not change.
+    `weight` and `bias` are the mean squares of the entries of W and b, which are independent of each other and have
+    mean zero. A bias adds the same value to all entries of K and so raises all cosines; without a bias they do not
+    change.
     """
     return fan_in * weight * K + bias
 
 
 def activation(K: Kernel, function: Callable[[Tensor], Tensor]) -> Kernel:
-    """Return the kernel after x ↦ φ(x), applied to each coordinate: E φ(u_a) φ(u_b) for Gaussian (u_a, u_b) with mean zero
-    and covariance K.
+    """Return the kernel after x ↦ φ(x), applied to each coordinate: E φ(u_a) φ(u_b) for Gaussian (u_a, u_b) with mean
+    zero and covariance K.
 
-    By Mehler's formula this is Σ_k c_k(a) c_k(b) ρ_ab^k with c_k(a) = E φ(√K_aa z) h_k(z), where h_k are the orthonormal
-    Hermite polynomials and ρ are the cosines. The coefficients come from Gauss-Legendre quadrature on each side of 0. The
-    part of E φ² that the first TERMS coefficients leave out is added as one further power of ρ, so that the diagonal is
-    exact. Off the diagonal, the error is at rounding level for polynomials, GELU, QuickGELU and tanh with variances about 1,
-    and below 1e-4 E φ² where φ has a kink at 0.
+    By Mehler's formula this is Σ_k c_k(a) c_k(b) ρ_ab^k with c_k(a) = E φ(√K_aa z) h_k(z), where h_k are the
+    orthonormal Hermite polynomials and ρ are the cosines. The coefficients come from Gauss-Legendre quadrature on each
+    side of 0. The part of E φ² that the first TERMS coefficients leave out is added as one further power of ρ, so that
+    the diagonal is exact. Off the diagonal, the error is at rounding level for polynomials, GELU, QuickGELU and tanh
+    with variances about 1, and below 1e-4 E φ² where φ has a kink at 0.
     """
     z, hermite, weights = _quadrature()
     values = function((K.diagonal().sqrt()[:, None] * z).to(torch.float64))
@@ -72,9 +73,9 @@ def activation(K: Kernel, function: Callable[[Tensor], Tensor]) -> Kernel:
 def layer_norm(K: Kernel, mean: Float[Tensor, " n"], *, eps: float) -> Kernel:
     """Return the kernel after each row is centered over its coordinates and divided by its standard deviation.
 
-    The result is (K_ab − m_a m_b)/√((v_a + eps)(v_b + eps)) with v_a = K_aa − m_a². The kernel does not determine the means m.
-    After a layer with weights of mean zero, m is of size 1/√d, and zeros can be passed. Where the rows contain a positional
-    or class embedding, pass `rows.mean(1)`.
+    The result is (K_ab − m_a m_b)/√((v_a + eps)(v_b + eps)) with v_a = K_aa − m_a². The kernel does not determine the
+    means m. After a layer with weights of mean zero, m is of size 1/√d, and zeros can be passed. Where the rows contain
+    a positional or class embedding, pass `rows.mean(1)`.
     """
     K = K - torch.outer(mean, mean).to(K)
     return K / _scale(K.diagonal() + eps)
@@ -93,7 +94,8 @@ def _cosines(K: Kernel) -> Kernel:
 
 
 def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
-    """Return nodes z (q,), the matrix (q, TERMS) of ω_i h_k(z_i) that maps function values to coefficients, and ω (q,)."""
+    """Return nodes z (q,), the matrix (q, TERMS) of ω_i h_k(z_i) that maps function values to coefficients, and ω
+    (q,)."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     half = (nodes + 1) * REACH / 2
     z = np.concatenate([-half[::-1], half])

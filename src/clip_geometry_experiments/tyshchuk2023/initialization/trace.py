@@ -28,8 +28,8 @@ class Norm:
 
 @dataclass(frozen=True)
 class AffineMeans:
-    """The map x ↦ W x + b, described by the mean squares of the entries of W and b; a wide fresh network depends only on
-    these."""
+    """The map x ↦ W x + b, described by the mean squares of the entries of W and b; a wide fresh network depends only
+    on these."""
 
     fan_in: int
     weight: float
@@ -58,8 +58,8 @@ class Operation:
     """One operation of a tower; its rows are the input or the output of `module` (None means the tower's result).
 
     `layer` is 0 before the first block, the number of the block inside it, and one more after the last block. `sources`
-    holds the indices of the operations whose sum is the input, and is empty where theory makes no prediction. `steps` are
-    applied to that sum.
+    holds the indices of the operations whose sum is the input, and is empty where theory makes no prediction. `steps`
+    are applied to that sum.
     """
 
     layer: int
@@ -84,8 +84,8 @@ class Operation:
 class Trace:
     """The operations of a tower in the order of execution, and the rows (n, width) after each one, the embeddings last.
 
-    The rows belong to the token that becomes the embedding (class token, end of text, …); for ResNets, they are means over
-    the positions of the feature map.
+    The rows belong to the token that becomes the embedding (class token, end of text, …); for ResNets, they are means
+    over the positions of the feature map.
     """
 
     operations: tuple[Operation, ...]
@@ -111,7 +111,7 @@ def trace(encoder: Encoder, modality: str, batches: Iterable[Any]) -> Trace:
 
 
 def _keep(rows: list[Tensor], take: Take, hidden: Tensor) -> None:
-    rows.append(take(hidden).detach().to("cpu", torch.float32, copy=True))  # a copy, because later operations may work in place
+    rows.append(take(hidden).detach().to("cpu", torch.float32, copy=True))  # a copy: later operations may work in place
 
 
 # --- towers
