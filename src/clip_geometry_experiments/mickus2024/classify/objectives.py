@@ -64,9 +64,9 @@ def silhouette(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
 def isotropy(x: matrix.Rows | Moments) -> Float[Tensor, ""]:
     """Compute the isotropy objective: the cosine between the eigenvalues of the covariance and equal ones (equation 2).
 
-    O_I = cos(1, V) = √(PR/d), where V are the eigenvalues and PR is the participation ratio, so isoscore = (d O_I² −
-    1)/(d − 1). The paper's "∝ ΣΣ‖d − d'‖²" drops the denominator ‖V‖ and does not hold as an identity. The objective
-    lies in [1/√d, 1]; 1 is isotropic. Source: Mickus et al. 2024.
+    O_I = cos(1, V) = √(PR/d), where V are the eigenvalues and PR is the participation ratio. Hence
+    isoscore = (d O_I² − 1)/(d − 1). The paper's "∝ ΣΣ‖d − d'‖²" drops the denominator ‖V‖ and does not hold as an
+    identity. The objective lies in [1/√d, 1], and 1 means that all eigenvalues are equal. Source: Mickus et al. 2024.
 
     Args:
         x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
