@@ -47,7 +47,6 @@ def class_generalization(
         seed: Seed of the random draw of the known classes.
 
     Returns:
-        A dict with these keys:
         known, new, all: Accuracies in [0, 1]; `all` covers both halves. For the identity, `all` is the zero-shot
             accuracy.
         known_among_known, new_among_new: Accuracies with only the classes of the image's own half as candidates.
