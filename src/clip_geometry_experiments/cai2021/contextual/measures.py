@@ -54,8 +54,18 @@ def adjusted_type_cosines(x: np.ndarray, types: Labels, clusters: np.ndarray) ->
     mean.
 
     In each cluster c with mean μ_c, the rows w − μ_c are compared, and a type consists of its rows in c. With one
-    cluster, the values are those of centered rows. Clusters are ordered by first appearance. x: (n, d), n ≥ 2; types,
-    clusters: (n,). Takes time O(nd). Raises InputError for unusable rows. Source: Cai et al. 2021, section 4.
+    cluster, the values are those of centered rows. Takes time O(nd). Source: Cai et al. 2021, section 4.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        types: Type of each row, (n,).
+        clusters: Cluster of each row, (n,).
+
+    Returns:
+        The cosines of the clusters, ordered by first appearance.
+
+    Raises:
+        InputError: If the rows are unusable.
     """
     kinds, _ = as_codes(types, len(x), name="types")
     inter, intra, sizes, left_out = [], [], [], 0
@@ -124,8 +134,17 @@ def neighborhoods(
     """Find the neighborhoods of `of` random rows (None: of all rows) among all rows of x.
 
     With all rows, `dimension` equals local_intrinsic_dimension, which documents k and metric and also drops duplicates.
-    x: (n, d), with at least k + 1 distinct rows. The search is exact and blockwise, and takes time O(of · n · d).
-    Raises InputError if there are fewer distinct rows.
+    The search is exact and blockwise, and takes time O(of · n · d).
+
+    Args:
+        x: Rows, (n, d), with at least k + 1 distinct rows.
+        k: Number of neighbors, at least 2.
+        metric: "euclidean" or "cosine"; cosine needs d ≥ 2.
+        of: Number of random query rows; None uses all rows.
+        seed: Seed of the query rows.
+
+    Raises:
+        InputError: If x has fewer distinct rows, or k or d is too small.
     """
     neighbors = Neighbors(torch.as_tensor(x))
     k = neighbors.checked(k, least_d=2 if metric == "cosine" else 1, least_k=2)

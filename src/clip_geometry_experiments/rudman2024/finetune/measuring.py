@@ -147,9 +147,15 @@ def _pearson(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def best_span(scores: np.ndarray, places: np.ndarray, longest: int) -> Best | None:
-    """Return the passage span whose first and last token have the highest sum of scores, (t, 2).
+    """Return the passage span whose first and last token have the highest sum of scores.
 
-    It is at most `longest` tokens long. The result is None if the window contains no part of the passage.
+    Args:
+        scores: Scores of each token as the first and as the last of the answer, (t, 2).
+        places: Character offsets of each passage token, (t, 2); -1 for other tokens.
+        longest: Maximum length of the span in tokens.
+
+    Returns:
+        The score and the first and last character (exclusive), or None if the window contains no part of the passage.
     """
     inside = np.flatnonzero(places[:, 0] >= 0)
     if not len(inside):

@@ -117,9 +117,16 @@ class IntraModal(base.Experiment):
 def average_precision(
     queries: np.ndarray, index: np.ndarray, relevant: np.ndarray, itself: np.ndarray
 ) -> NDArray[np.float64]:
-    """Return the average precision of each query by cosine, in an index that contains it as row `itself`.
+    """Return the average precision of each query by cosine, in an index that contains the query itself.
 
-    `relevant` is (queries, rows).
+    Args:
+        queries: Query rows, (q, d).
+        index: Rows of the index, (n, d).
+        relevant: Whether each row of the index is relevant to each query, (q, n).
+        itself: Row of each query in the index, (q,), which is left out of its ranking.
+
+    Returns:
+        One value per query, (q,), in [0, 1]; higher is better.
     """
     scores = cosine_similarity(queries.astype(float), index.astype(float))
     others = np.arange(len(index)) != itself[:, None]
@@ -127,8 +134,15 @@ def average_precision(
 
 
 def chance_level(relevant: np.ndarray, n: int) -> NDArray[np.float64]:
-    """Return the expected average precision of a random order of n rows for each number of relevant rows,
-    (queries,)."""
+    """Return the expected average precision of a random order of n rows.
+
+    Args:
+        relevant: Number of relevant rows for each query, (q,).
+        n: Number of rows in the index, without the query.
+
+    Returns:
+        One value per query, (q,), in [0, 1].
+    """
     harmonic = (1 / np.arange(1, n + 1)).sum()
     return (harmonic + (n - harmonic) * (relevant - 1) / max(n - 1, 1)) / n
 

@@ -18,7 +18,7 @@ from clip_geometry_experiments.studies.repair_table.table import Ranking, Repair
 WORDS = Words(Path(__file__).with_name("words.j2"))
 LINE, BAR = 0.122, 0.09  # inches per repair, and per bar of ties
 WIDTH = 8.2
-LEAST, LEVELS = 0.028, 4  # distance of two numbers on one level, relative to the ranks; number of levels
+LEAST, LEVELS = 0.028, 4  # minimum distance of two numbers on one level, as a share of the ranks; levels
 ABSENT = "#E6E9ED"  # color of cells without a value
 
 

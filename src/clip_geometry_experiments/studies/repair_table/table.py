@@ -100,11 +100,19 @@ def rows_of(
     none: Mapping[str, Sequence[float]],
     halves: measuring.Halves,
 ) -> list[Row]:
-    """Return one record per measure.
+    """Return one record per measure for a repair on one set.
 
     In addition to its value and standard error, a record has `change` from no repair on the same halves, `change_error`
     and `verdict`: "better", "worse" or "tie" by a t test at the level 0.05. Errors follow Nadeau and Bengio 2003 for
     overlapping splits. `by_split` holds the values of the splits. If there is no value, `note` says why.
+
+    Args:
+        of: Name of the set.
+        name: Name of the repair.
+        repair: The repair.
+        found: Mapping from measure to its value on each split, NaN if undefined.
+        none: Values without a repair, in the same form.
+        halves: The halves of the set.
     """
     rows: list[Row] = []
     for measure, each in measuring.MEASURED.items():

@@ -69,8 +69,14 @@ def load_pairs(
 ) -> CaptionedImages:
     """Load a data set with `transform` and `tokenize` applied, once for all trainings of a process.
 
-    `key` holds everything that both functions depend on. Raises InputError if the data set lacks images, captions,
-    labels or class names.
+    Args:
+        dataset: The data set.
+        transform: Function from an image to its pixels (s, s, 3), uint8.
+        tokenize: Function from captions to their tokens.
+        key: Everything that both functions depend on.
+
+    Raises:
+        InputError: If the data set lacks images, captions, labels or class names.
     """
     place = digest({"data": dataset.config.model_dump(mode="json"), "revision": dataset.revision, **key})
     if place in _PREPARED:

@@ -53,8 +53,16 @@ def encode(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return float32 rows on the CPU: of the images, of the first caption of each image, and one per class.
 
-    They are computed in eval mode and float32 regardless of the training precision; batch_norm="batch" uses the
-    statistics of these images.
+    They are computed in eval mode and float32, regardless of the training precision.
+
+    Args:
+        trainer: The training whose model embeds the pairs.
+        pairs: Images and captions.
+        prompts: Prompts of the classes.
+        batch_norm: "eval" uses the running statistics of batch norm, "batch" the statistics of these images.
+
+    Returns:
+        Image rows (n, d), caption rows (n, d), and unit class rows (k, d).
     """
     model, device = trainer.model.eval(), trainer.device
     rows = np.arange(len(pairs))

@@ -63,8 +63,16 @@ def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
     """Return 1 minus the penalty for neighbors on the plane that are not neighbors among the rows (Venna & Kaski 2001).
 
     The score is 1 − 2/(nk(2n − 3k − 1)) Σ_i Σ_j max(0, r(i, j) − k) over the k nearest points j of i, where r(i, j) is
-    the rank of row j among the Euclidean neighbors of row i. It lies in [0, 1] and is about 1/2 for a random plane.
-    Raises InputError unless k < n/2.
+    the rank of row j among the Euclidean neighbors of row i. It lies in [0, 1]; higher is better, and a random plane
+    has about 1/2.
+
+    Args:
+        rows: Rows, (n, d).
+        points: Points of the rows on the plane, (n, 2).
+        k: Number of neighbors, from 1 to below n/2.
+
+    Raises:
+        InputError: If k is not below n/2.
     """
     from sklearn.manifold import trustworthiness as score
 
@@ -79,8 +87,13 @@ def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
 def shared_neighbors(x: Points, y: Points, *, k: int = 10) -> float:
     """Return the share of the k nearest points that two maps have in common: mean_i |kNN_x(i) ∩ kNN_y(i)|/k, Euclidean.
 
-    x and y are aligned (n, 2) arrays with n > k. The share lies in [0, 1] and averages k/(n − 1) for unrelated maps.
-    This is `mutual_knn` with distances, because cosines are meaningless on a plane with an arbitrary origin.
+    The share lies in [0, 1] and averages k/(n − 1) for unrelated maps. This is `mutual_knn` with distances, because
+    cosines are meaningless on a plane with an arbitrary origin.
+
+    Args:
+        x: Points of the first map, (n, 2), n > k.
+        y: Points of the second map, (n, 2), aligned with x.
+        k: Number of neighbors.
     """
     near = [nearest(points, k)[1] for points in as_aligned(x, y, ("image", "text"))]
     return float((near[0][:, :, None] == near[1][:, None, :]).sum()) / (k * len(x))
@@ -107,6 +120,11 @@ def superpose(source: Points, target: Points, pairs: Pairs) -> Superposition:
     Center, radius and rotation are computed from the pairs (i, j) and applied to all points. The rotation may be a
     reflection, since t-SNE does not distinguish left from right. The disparity equals that of
     `scipy.spatial.procrustes` and does not change if source and target are exchanged.
+
+    Args:
+        source: Points to rotate, (n, 2).
+        target: Points to keep, (m, 2).
+        pairs: Indices (i, j) of the paired points in source and target.
     """
     i, j = pairs
     x, y = _standard(source, i), _standard(target, j)
