@@ -97,7 +97,7 @@ class TrainClip(TrainingStudy):
         """Return the pairs of "data", "measured" or "tested"."""
         encoder: Any = self.encoder
         steps = encoder.transform.transforms
-        before = next(k for k, step in enumerate(steps) if type(step).__name__ == "MaybeToTensor")  # images are bytes before this step
+        before = next(k for k, step in enumerate(steps) if type(step).__name__ == "MaybeToTensor")  # bytes until then
 
         def image_bytes(image: Any) -> Any:
             for step in steps[:before]:
