@@ -78,8 +78,7 @@ class ContextualConfig(RunConfig):
         return self.layers or (None,)
 
     def of_layer(self, workspace: RunFolder) -> dict[str, Any]:
-        """Return everything that the numbers of a layer depend on, which excludes names and the other measured
-        layers."""
+        """Return everything that a layer's numbers depend on, without names and the other measured layers."""
         values = self.settings("layers")
         if self.data is not None:
             return values | workspace.revisions(self.model, self.data)

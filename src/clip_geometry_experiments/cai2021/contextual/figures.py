@@ -124,8 +124,7 @@ def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
 
 
 def _curve(rows: Iterable[Row], measure: str, *, probes: bool = False) -> Curve:
-    """Return the points of a measure by layer; `probes` selects values of some rows among all, else those among the
-    sample."""
+    """Return points by layer: of some rows among all rows with `probes`, else of rows among the sample."""
     return {
         row["at"]["layer"]: Point(row["value"], row.get("standard_error") or 0.0)
         for row in rows

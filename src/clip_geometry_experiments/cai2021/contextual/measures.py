@@ -50,8 +50,7 @@ class AdjustedCosines(NamedTuple):
 
 
 def adjusted_type_cosines(x: np.ndarray, types: Labels, clusters: np.ndarray) -> AdjustedCosines:
-    """Compute inter_type_cosine and intra_type_cosine within each cluster, exactly, after subtracting the cluster's
-    mean.
+    """Compute inter_type_cosine and intra_type_cosine, exactly, within each cluster after subtracting its mean.
 
     In each cluster c with mean μ_c, the rows w − μ_c are compared, and a type consists of its rows in c. With one
     cluster, the values are those of centered rows. Takes time O(nd). Source: Cai et al. 2021, section 4.
@@ -119,8 +118,7 @@ class Neighborhoods(NamedTuple):
         return DimensionEstimate(float((1 / inverses).mean()), float((1 / inverses).std() / m**0.5))
 
     def two_nn(self) -> float:
-        """Return `two_nn` of these rows among all, from the two nearest of each. Raises InputError in the same
-        cases."""
+        """Return `two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
         logs = (self.logs[:, 0] - self.logs[:, 1]).sort().values
         kept = min(int(len(logs) * (1 - DISCARD)), len(logs) - 1)
         if kept < 1 or logs[kept - 1] == 0:

@@ -142,8 +142,7 @@ def frequency_figure(planes: Sequence[Plane], frequency: NDArray[np.integer], *,
 
 
 def _panels(planes: Sequence[Plane], dimensions: int, **colors: Any) -> tuple[Figure, Any]:
-    """Draw the panels at fixed places, since matplotlib leaves as much room around three-dimensional axes as they take
-    up."""
+    """Lay out the panels by hand, because matplotlib leaves as much room around 3D axes as they occupy."""
     columns = min(COLUMNS, len(planes))
     lines = math.ceil(len(planes) / columns)
     side = WIDTH / max(columns, 1.3)

@@ -118,8 +118,8 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         return self.data
 
     def options(self, named: Collection[str] = ()) -> dict[str, Any]:
-        """Return the settings that differ from the published training, and the modality of `data`, for the `at` of
-        records.
+        """Return settings for the `at` of records: those that differ from the published training, and the modality of
+        `data`.
 
         Options in `named` are included even at their defaults.
         """

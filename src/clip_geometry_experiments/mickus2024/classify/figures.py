@@ -1,5 +1,4 @@
-"""Figures and sentences about embeddings trained under a classifier: silhouette and IsoScore over the updates, and
-against each other."""
+"""Figures and sentences about embeddings under a classifier: silhouette and IsoScore, over updates and compared."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -90,8 +89,10 @@ def null_relation(curves: Curves) -> Relation | None:
 
 
 def curves_figure(curves: Curves, updates: Updates) -> Figure:
-    """Draw Figures 2 and 4 of the paper: silhouettes above, IsoScores on a log axis below, with mean and standard
-    deviation over seeds."""
+    """Draw Figures 2 and 4 of the paper: silhouettes above, IsoScores on a log axis below.
+
+    Lines and bands are means and standard deviations over seeds.
+    """
     panels = []
     for kind, label in KINDS.items():
         of_kind = {p: values for p, values in curves.items() if kind_of(p[0]) == kind and p[1] == "trained"}
@@ -109,8 +110,10 @@ def curves_figure(curves: Curves, updates: Updates) -> Figure:
 
 
 def tasks_curves(tasks: Tasks) -> Figure:
-    """Draw one line per task: silhouettes above, IsoScores on a log axis below, with mean and standard deviation over
-    seeds."""
+    """Draw one line per task: silhouettes above, IsoScores on a log axis below.
+
+    Lines and bands are means and standard deviations over seeds.
+    """
     panels = []
     for kind, label in KINDS.items():
         lines = [
@@ -213,8 +216,7 @@ def sentences(runs: Mapping[str, Curves]) -> list[str]:
 
 
 def _changes(relation: Relation) -> dict[str, int]:
-    """Return 1 for a rising curve, −1 for a falling one, and 0 if the change is within two standard errors over
-    seeds."""
+    """Return 1 for a rising curve, −1 for a falling one, 0 if the change is within two standard errors over seeds."""
     signs = {}
     for kind, values in relation._asdict().items():
         change = values[:, -1] - values[:, 0]

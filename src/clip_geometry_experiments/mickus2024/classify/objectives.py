@@ -90,9 +90,9 @@ def isotropy(x: matrix.Rows | Moments) -> Float[Tensor, ""]:
 
 @in_kind
 def classifier(x: matrix.Rows, labels: matrix.Labels, class_vectors: matrix.Rows | None = None) -> Float[Tensor, ""]:
-    """Compute the linear classifier objective: agreement with the own class vector minus agreement with all others
-    (equation 3).
+    """Compute the linear classifier objective (equation 3).
 
+    It is the agreement with the own class vector minus the agreement with all others:
     O_C = −Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩, computed from class sums in O((n + k)d). It is linear in the rows for given
     class vectors and quadratic with class means. It is unbounded: an optimum exists only under a bound such as ‖d‖ ≤ 1.
     It depends on the origin, and is differentiable in the rows and the class vectors. Source: Mickus et al. 2024.

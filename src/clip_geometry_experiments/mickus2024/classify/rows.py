@@ -24,8 +24,7 @@ Curves = dict[LayerPlace, Values]  # LayerPlace → values (seeds, states)
 
 
 def state_row(config: ClassifyConfig, loaded: Loaded, place: LayerPlace, values: Sequence[float], seed: int) -> Record:
-    """Return one row with all states of a number: `trajectory`, None where undefined; the row's value is the last
-    state."""
+    """Return one row with all states of a number in `trajectory`, None where undefined; its value is the last."""
     states = trajectories.trajectory(values)
     n, d = _size(config, loaded, place)
     at = {**config.options(), SEED: seed, "examples": place.examples, "layer": place.layer}

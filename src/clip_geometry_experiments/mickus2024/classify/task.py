@@ -115,8 +115,7 @@ def hold_out(task: ClassificationTask, share: float, seed: int) -> tuple[Classif
 
 
 class Loaded(NamedTuple):
-    """The trained and held-out examples, and the origin of their embeddings in `context`, the fields that all records
-    share."""
+    """The trained and held-out examples, and `context`, the origin of their embeddings, which all records share."""
 
     task: Task
     trained: ClassificationTask

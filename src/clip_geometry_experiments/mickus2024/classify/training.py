@@ -1,5 +1,4 @@
-"""Training by full-batch Adam of embeddings with a classifier, or of embeddings alone by triplets, and measurement of
-its states."""
+"""Full-batch Adam on embeddings and a classifier, or on embeddings alone by triplets, and measurement of its states."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -59,8 +58,7 @@ class Classifier(nn.Module):
         return self._first(items, examples).relu()
 
     def _first(self, items: Float[Tensor, "m d"], examples: Int[Tensor, "n s"]) -> Float[Tensor, "n k"]:
-        """Apply the first layer to each item and sum by example, so the (n, s·d) inputs and their gradient are never
-        built."""
+        """Apply the layer to each item and sum by example; the (n, s·d) inputs and their gradient are never built."""
         places = examples.shape[1]
         weight = self.first.weight.view(-1, items.shape[1])  # (k·s, d)
         scores = (weight @ items.T).view(-1, places, len(items))
@@ -83,8 +81,7 @@ class Model(nn.Module):
 
 
 def classification_loss(scores: Float[Tensor, "n k"], targets: Tensor) -> Float[Tensor, ""]:
-    """Return the cross-entropy or, for multi-hot targets (n, k), the binary cross-entropy averaged over examples and
-    labels."""
+    """Return the cross-entropy; for multi-hot targets (n, k), the mean binary one over examples and labels."""
     if targets.ndim == 2:
         return functional.binary_cross_entropy_with_logits(scores, targets)
     return functional.cross_entropy(scores, targets)
@@ -98,8 +95,7 @@ def triplet_loss(rows: Float[Tensor, "n w"], classes: Int[Tensor, " n"]) -> Floa
 
 
 def accuracy(scores: Float[Tensor, "n k"], targets: Tensor) -> float:
-    """Return the fraction of examples whose highest score is their class or, for multi-hot targets, whose labels are
-    all correct."""
+    """Return the share of examples whose highest score is their class or, if multi-hot, with all labels correct."""
     right = (scores.argmax(1) == targets) if targets.ndim == 1 else ((scores > 0) == (targets > 0)).all(1)
     return int(right.sum()) / len(right)
 
@@ -255,10 +251,10 @@ class ClassificationCallback:
 
 
 def _moments(x: Float[Tensor, "n d"], *, fourth: bool) -> Moments:
-    """Compute moments with M2 from float32 products, as `scatter` does for wide rows; `Moments.of` uses float64
-    products.
+    """Compute moments with M2 from float32 products, as `scatter` does for wide rows.
 
-    The third and fourth moments, which only isoscore[unbiased] needs, are NaN unless `fourth` is true.
+    `Moments.of` uses float64 products. The third and fourth moments, which only isoscore[unbiased] needs, are NaN
+    unless `fourth` is true.
     """
     m2 = scatter(x)
     mean = t = torch.full_like(m2[0], torch.nan)

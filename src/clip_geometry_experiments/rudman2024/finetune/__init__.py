@@ -74,8 +74,7 @@ class Finetune(Experiment):
         }
 
     def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
-        """Train with one method and seed, and return the result rows; `key` is the cell's key, which names the
-        checkpoint."""
+        """Train with one method and seed and return result rows; `key`, the cell's key, names the checkpoint."""
         remove_finished(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]

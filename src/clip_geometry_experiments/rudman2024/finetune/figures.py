@@ -216,8 +216,7 @@ def relation_figure(tasks: Mapping[str, tuple[Values, Values, str]]) -> Figure:
 
 @styled
 def lambda_figure(values: Values, name: str) -> Figure:
-    """Draw Figure 7: a number against λ, with mean and standard deviation over seeds; horizontal lines show other
-    methods."""
+    """Draw Figure 7: a number against λ, mean and standard deviation over seeds; other methods as horizontal lines."""
     figure, axes = new_axes()
     axis = [method for method in ordered(values) if on_axis(method)]
     x, mean = [method.value for method in axis], [float(values[method].mean()) for method in axis]
@@ -237,8 +236,7 @@ def lambda_figure(values: Values, name: str) -> Figure:
 
 @styled
 def activation_figure(means: Values, shown: Sequence[Method]) -> Figure:
-    """Draw Figure 1: the mean of every coordinate of the sentence embeddings, with one panel per method on a common
-    scale.
+    """Draw Figure 1: the mean of every coordinate of the sentence embeddings, one panel per method on one scale.
 
     The largest coordinate is labeled where it is visible.
     """

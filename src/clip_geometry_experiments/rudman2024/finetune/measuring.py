@@ -56,8 +56,7 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class TaskMetric:
-    """A metric over the validation examples: `of` is its function, `columns` are its arguments, one entry per
-    example."""
+    """A metric: the function `of` applied to `columns`, each with one entry per validation example."""
 
     of: Callable[..., Any]
     columns: tuple[np.ndarray, ...]
@@ -67,8 +66,7 @@ class TaskMetric:
 
     @property
     def standard_error(self) -> float | None:
-        """Jackknife standard error over the validation examples; None if the metric is undefined without some of
-        them."""
+        """Jackknife standard error over validation examples; None if the metric is undefined without some of them."""
         try:
             return float(standard_error(self, *self.columns, blocks=min(BLOCKS, len(self.columns[0]))))
         except InputError:
@@ -184,14 +182,12 @@ def normalised(text: str) -> str:
 
 
 def exact_match(predicted: str, accepted: Sequence[str]) -> float:
-    """Return 1 if the normalized prediction equals an accepted normalized answer, else 0 (SQuAD, Rajpurkar et al.
-    2016)."""
+    """Return 1 if the normalized prediction is an accepted answer, else 0 (SQuAD, Rajpurkar et al. 2016)."""
     return float(any(normalised(predicted) == normalised(answer) for answer in accepted))
 
 
 def token_f1(predicted: str, accepted: Sequence[str]) -> float:
-    """Return the F1 of the words, counted with repetition: harmonic mean of precision and recall, best over the
-    answers."""
+    """Return the best F1 over the answers: harmonic mean of precision and recall of words, counted with repetition."""
     words, best = Counter(normalised(predicted).split()), 0.0
     for answer in accepted:
         others = Counter(normalised(answer).split())

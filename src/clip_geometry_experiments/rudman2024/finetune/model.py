@@ -146,8 +146,7 @@ class Output(NamedTuple):
 
 
 def head_dropout(settings: Any, *, spans: bool) -> float:
-    """Return the dropout of the family's own head, which ALBERT and DistilBERT set separately; else of the layers; else
-    0.1."""
+    """Return the dropout of the family's own head, if set (ALBERT, DistilBERT), else of the layers, else 0.1."""
     rates = (getattr(settings, name, None) for name in (*(OF_SPANS if spans else OF_CLASSES), *OF_LAYERS))
     return next((rate for rate in rates if rate is not None), 0.1)
 

@@ -36,8 +36,7 @@ class CloudConfig(Config):
     heavy_tailed: bool = False
 
     def variances(self, d: int) -> Float[Tensor, " d"]:
-        """Return the variances of the coordinates, without the common factor of a scale mixture, which no score depends
-        on."""
+        """Return the variances of the coordinates, up to the common factor of a scale mixture, which scores ignore."""
         return torch.arange(1, d + 1, dtype=torch.float64) ** -self.decay
 
     def isoscore(self, d: int) -> float:

@@ -68,8 +68,7 @@ def draw_stability(rows: Sequence[Row], zetas: Sequence[float]) -> dict[str, Dra
 
 
 def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
-    """Say how biased plain IsoScore of n rows is next to the unbiased score, and which estimate has the smallest
-    error."""
+    """Say how biased plain and unbiased IsoScore of n rows are, and which estimate has the smallest error."""
     found: dict[tuple[str, str], dict[str, Row]] = {}  # (estimate, measure) → cloud → row
     for row in rows:
         if row["n"] == n and row["value"] is not None:

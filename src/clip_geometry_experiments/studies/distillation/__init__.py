@@ -221,8 +221,7 @@ class Distillation(TrainingStudy):
     # --- the report
 
     def tabled(self, row: Row) -> bool:
-        """Show the numbers of the saved student, and those numbers of the last state that are not measured on it
-        again."""
+        """Show numbers of the saved student, and those of the last state that are not measured again on it."""
         return "trajectory" not in row or row["measure"] not in (COSINE, ZERO_SHOT)
 
     def facts(self) -> Mapping[str, Any]:

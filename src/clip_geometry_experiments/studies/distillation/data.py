@@ -134,8 +134,7 @@ class Sources:
         return np.unique(labels[0])
 
     def class_texts(self, data: DatasetConfig, prompts: Mapping[str, Sequence[str]]) -> dict[str, Texts]:
-        """Map each language to prompts of all classes, with the mean row of the teacher's own prompts for each
-        class."""
+        """Map each language to prompts of all classes, with the mean row of the teacher's prompts per class."""
         source = self.config.languages[0]
         texts, classes = self._class_prompts(data, source, prompts[source])
         rows = self.teacher.text_features(self.teacher.tokenize(texts)).numpy()

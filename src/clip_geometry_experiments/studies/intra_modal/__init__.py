@@ -1,5 +1,4 @@
-"""Intra-modal retrieval with native features and with features inverted into the other modality (Mistretta et al.
-2025)."""
+"""Intra-modal retrieval with native features and features inverted into the other modality (Mistretta et al. 2025)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

@@ -65,8 +65,7 @@ class RepairTableExperiment(Experiment):
 
     @cached_property
     def _halves(self) -> dict[str, tuple[Halves, dict[str, list[float]]]]:
-        """Mapping from a set to its halves and its measures without a repair; only the last set is kept, to bound
-        memory."""
+        """Set → its halves and its measures without a repair; only the last set is kept, to bound memory."""
         return {}
 
     def _rows(self, each: SetConfig, name: str) -> list[Row]:

@@ -118,8 +118,7 @@ def draw_table(table: RepairTable) -> dict[str, Drawing]:
 
 
 def tell(table: RepairTable) -> list[str]:
-    """Return the sentences: the registered test, the counts fixed before the table was filled, and later
-    explorations."""
+    """Report the registered test, the counts whose rules were fixed before the table, and what was examined later."""
     found = summary(table)
     macros = ("registered", "free", "missed", "related", "ranks")
     return [said for macro in macros if (said := WORDS(macro, found, short))]

@@ -36,8 +36,7 @@ class Ranking(NamedTuple):
     difference: float
 
     def ties(self) -> list[tuple[int, int]]:
-        """Return the places (first, last) of every maximal run of repairs within the critical difference of each
-        other."""
+        """Return (first, last) of every maximal run of repairs that are within the critical difference."""
         found: list[tuple[int, int]] = []
         for first, rank in enumerate(self.mean):
             last = int(np.searchsorted(self.mean, rank + self.difference, side="right")) - 1
@@ -194,14 +193,12 @@ class RepairTable:
         return sum(each.verdict == verdict for each in self.over_sets(repair, measure))
 
     def detectable(self, repair: str, measure: str) -> float:
-        """Return the largest change on a ranked set that would still be a tie; the table cannot tell smaller
-        changes."""
+        """Return the largest change on a ranked set that is a tie; the table cannot detect smaller ones."""
         return quantile(self.splits) * max((each.change_error for each in self.over_sets(repair, measure)), default=0.0)
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
-        """Mapping from group of measures to the ranking of the repairs over the sets; groups with fewer than two sets
-        are left out."""
+        """Group of measures → ranking of the repairs over the sets, without groups of fewer than two sets."""
         found = {}
         for group in dict.fromkeys(each.group for each in self.measures.values()):
             names, scores = self.scores([name for name, each in self.measures.items() if each.group == group])

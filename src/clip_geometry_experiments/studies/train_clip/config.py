@@ -133,8 +133,7 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         return self
 
     def at(self) -> dict[str, Any]:
-        """Return the arm, the weight of its penalty, and other settings that differ from the defaults, for `at` of
-        records."""
+        """Return the arm, its penalty weight and other settings that are not defaults, for the `at` of records."""
         penalty = {"penalty": self.penalty, "tower": "both"} if self.arm in PENALTIES else {}
         named = ("temperature", "caption_noise", *(["class_captions"] if self.tasks else []))
         values: Mapping[str, Any] = {name: getattr(self, name) for name in named}

@@ -131,8 +131,7 @@ def caption_groups(image: Side, text: Side) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def require_apart(datasets: Mapping[str, Dataset]) -> None:
-    """Raise InputError if `measured` or `tested` has other classes than `data`, or shares images with it, by
-    item_id."""
+    """Raise InputError if `measured` or `tested` has other classes than `data`, or shares an item_id with it."""
     trained = datasets["data"]
     for name, other in datasets.items():
         if name == "data" or other.image is None or trained.image is None:
@@ -191,8 +190,7 @@ class ClassPrompts:
 def prompt_tokens(
     templates: Sequence[str], names: Sequence[str], tokenize: Callable[[Sequence[str]], Tokens], seen: np.ndarray
 ) -> ClassPrompts:
-    """Tokenize class prompts. Raises InputError if one is truncated, since it could equal the prompt of another
-    class."""
+    """Tokenize class prompts. Raises InputError if one is truncated, as the rest might be another class's prompt."""
     texts = [template.replace("{}", name.replace("_", " ")) for name in names for template in templates]
     classes = np.repeat(np.arange(len(names)), len(templates))
     tokens = tokenize(texts)

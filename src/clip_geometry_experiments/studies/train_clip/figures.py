@@ -45,8 +45,7 @@ class CurveStyle(NamedTuple):
 
 
 class PanelLayout(NamedTuple):
-    """A panel without its curves; `decimals` applies to the first and last values above it, the rest to
-    `figures.Panel`."""
+    """A panel without its curves. `decimals` is for the first and last values above it; else as `figures.Panel`."""
 
     label: str
     lines: Sequence[CurveStyle]
@@ -152,8 +151,7 @@ def training_figure(arms: Arms) -> Figure:
 
 
 def arms_sentences(arms: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> list[str]:
-    """Compare the ends of several trainings: least and largest gap, accuracy and IsoScore, with the trainings'
-    labels."""
+    """Compare where trainings end: the least and the largest gap, accuracy and IsoScore, with their labels."""
     curves = [(label, curves_of(rows)[0]) for label, rows in arms]
     named = {
         "the modality gap": GAP,

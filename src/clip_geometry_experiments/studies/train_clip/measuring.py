@@ -158,10 +158,10 @@ class ClipCallback:
 
 
 def gap_dimensions(image: Tensor, text: Tensor) -> float:
-    """Return the number of coordinates that carry the gap δ between the means of unit rows, relative to a random
-    direction.
+    """Return the number of coordinates that carry the gap, relative to a random direction.
 
-    It is (Σδ²)²/Σδ⁴ · 3/(d + 2): about 1 for a random direction, and least for a single coordinate, 3/(d + 2).
+    For the gap δ between the means of unit rows, it is (Σδ²)²/Σδ⁴ · 3/(d + 2): about 1 for a random direction, and
+    least for a single coordinate, 3/(d + 2).
     """
     means = (functional.normalize(rows.double(), dim=-1).mean(0) for rows in (image, text))
     squares = torch.sub(*means).square()

@@ -1,5 +1,4 @@
-"""The model, kept in a folder with open_clip's layout from the first to the last step, its objective and its
-training."""
+"""The model, in a folder with open_clip's layout from the first to the last step, its objective and its trainer."""
 
 import json
 import math
@@ -174,8 +173,8 @@ class ClipTrainer(Trainer):
         return self.shuffled(number, len(self.pairs), self.config.batch_size)
 
     def captions(self, rows: np.ndarray, number: int) -> Tensor:
-        """Return tokens (b, t): a random caption of each image or, with probability `class_captions`, one that names
-        only its class."""
+        """Return tokens (b, t): a random caption per image or, with probability `class_captions`, a prompt of its
+        class."""
         random, rows = self.stream(self.CAPTION, number), self.captioned[rows]
         tokens = self.pairs.captions(rows, random.integers(2**31, size=len(rows)))
         chosen = np.flatnonzero(random.random(len(rows)) < self.config.class_captions)

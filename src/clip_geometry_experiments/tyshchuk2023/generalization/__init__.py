@@ -30,8 +30,7 @@ def class_generalization(
     known: float | Collection[int] = 0.5,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Measure zero-shot accuracy (cosine, top-1) on known and new classes after fitting a pipeline on the known ones
-    only.
+    """Measure zero-shot accuracy (cosine, top-1) on known and new classes of a pipeline fitted on the known ones.
 
     The candidates are always ALL classes. The steps are fitted on the images and texts of the known classes, and each
     image is paired with the text of its class.

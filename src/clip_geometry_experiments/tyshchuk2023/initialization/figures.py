@@ -58,8 +58,10 @@ WITHOUT = {"linewidth": 4, "zorder": 1}  # wide and pale because it lies under t
 
 
 def layer_curves(table: Frame) -> Figure:
-    """Draw one panel per tower: measured values as lines with bands of one standard deviation over seeds, predictions
-    as markers."""
+    """Draw one panel per tower: measured values as lines, predictions as markers.
+
+    Bands are one standard deviation over seeds.
+    """
     panels = []
     for (modality, mode), found in table[table.layer.notna()].groupby(TOWER, sort=False):
         drawn = []
@@ -86,8 +88,7 @@ def layer_curves(table: Frame) -> Figure:
 
 
 def _curve(found: Frame, name: str, number: str) -> tuple[NDArray, NDArray]:
-    """Return places on the x axis and values (seeds, places) of one of NUMBERS; both are empty if the tower lacks the
-    curve."""
+    """Return x places and values (seeds, places) of one of NUMBERS; both are empty if the tower lacks the curve."""
     # a block of a fresh ResNet without a shortcut is the identity, so that its ReLU changes nothing
     idle = (found.operation == "residual") & ~found.layer.isin(found.layer[found.operation == "shortcut"])
     # NaN where the operation is not part of the line

@@ -49,14 +49,14 @@ def linear(K: Kernel, *, fan_in: int, weight: float, bias: float) -> Kernel:
 
 
 def activation(K: Kernel, function: Callable[[Tensor], Tensor]) -> Kernel:
-    """Return the kernel after x ↦ φ(x), applied to each coordinate: E φ(u_a) φ(u_b) for Gaussian (u_a, u_b) with mean
-    zero and covariance K.
+    """Return the kernel after x ↦ φ(x), applied to each coordinate.
 
-    By Mehler's formula this is Σ_k c_k(a) c_k(b) ρ_ab^k with c_k(a) = E φ(√K_aa z) h_k(z), where h_k are the
-    orthonormal Hermite polynomials and ρ are the cosines. The coefficients come from Gauss-Legendre quadrature on each
-    side of 0. The part of E φ² that the first TERMS coefficients leave out is added as one further power of ρ, so that
-    the diagonal is exact. Off the diagonal, the error is at rounding level for polynomials, GELU, QuickGELU and tanh
-    with variances about 1, and below 1e-4 E φ² where φ has a kink at 0.
+    It is E φ(u_a) φ(u_b) for Gaussian (u_a, u_b) with mean zero and covariance K. By Mehler's formula this equals
+    Σ_k c_k(a) c_k(b) ρ_ab^k with c_k(a) = E φ(√K_aa z) h_k(z), where h_k are the orthonormal Hermite polynomials and ρ
+    are the cosines. The coefficients come from Gauss-Legendre quadrature on each side of 0. The part of E φ² that the
+    first TERMS coefficients leave out is added as one further power of ρ, so that the diagonal is exact. Off the
+    diagonal, the error is at rounding level for polynomials, GELU, QuickGELU and tanh with variances about 1, and below
+    1e-4 E φ² where φ has a kink at 0.
     """
     z, hermite, weights = _quadrature()
     values = function((K.diagonal().sqrt()[:, None] * z).to(torch.float64))
@@ -94,8 +94,7 @@ def _cosines(K: Kernel) -> Kernel:
 
 
 def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
-    """Return nodes z (q,), the matrix (q, TERMS) of ω_i h_k(z_i) that maps function values to coefficients, and ω
-    (q,)."""
+    """Return nodes z (q,), the matrix (q, TERMS) of ω_i h_k(z_i) from function values to coefficients, and ω (q,)."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     half = (nodes + 1) * REACH / 2
     z = np.concatenate([-half[::-1], half])

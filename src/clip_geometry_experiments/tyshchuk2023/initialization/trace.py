@@ -28,8 +28,10 @@ class Norm:
 
 @dataclass(frozen=True)
 class AffineMeans:
-    """The map x ↦ W x + b, described by the mean squares of the entries of W and b; a wide fresh network depends only
-    on these."""
+    """The map x ↦ W x + b, described by the mean squares of the entries of W and b.
+
+    A wide fresh network depends only on these.
+    """
 
     fan_in: int
     weight: float
@@ -118,8 +120,7 @@ def _keep(rows: list[Tensor], take: Take, hidden: Tensor) -> None:
 
 
 def _tower(encoder: Any, modality: str) -> tuple[list[Operation], Callable[[Any], Take]]:
-    """Return the operations of a tower, the last of which yields the embeddings, and a function from a batch to its
-    `Take`."""
+    """Return the operations of a tower, the embeddings last, and a function from a batch to its `Take`."""
     from open_clip.model import CLIP
     from open_clip.modified_resnet import ModifiedResNet
     from open_clip.transformer import VisionTransformer

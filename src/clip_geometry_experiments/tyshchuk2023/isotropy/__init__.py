@@ -50,8 +50,7 @@ class Isotropy(GeometryExperiment):
 
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
-        """Compare I1 of the first pipeline, as defined and as published, with random bases, then describe the
-        others."""
+        """Compare I1 of the first pipeline, as defined and as published, with random bases; then list the others."""
         words = Words(Path(__file__).with_name("words.j2"))
         found = []
         for each in planned:
@@ -106,8 +105,8 @@ experiments.add("isotropy", Isotropy)
 
 
 def _state(rows: Sequence[Row]) -> str:
-    """Say how I1 compares with its null value in all sets: below half of it, below it by more than two standard errors,
-    or neither."""
+    """Say whether I1 is below half its null value in all sets, below it by more than two standard errors, or
+    neither."""
     if all(row["value"] < row["null_value"] / 2 for row in rows):
         return "far from isotropic"
     below = all(row["value"] + 2 * (row.get("standard_error") or 0) < row["null_value"] for row in rows)

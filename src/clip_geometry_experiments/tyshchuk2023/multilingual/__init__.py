@@ -127,8 +127,7 @@ class Multilingual(base.Experiment):
                 yield base.Cell({"language": language, **define}, rows, f"zero-shot accuracy in {language}")
 
     def _accuracies(self, asked: PromptsConfig, language: str) -> list[Row]:
-        """Return the accuracy among all classes with the prompts of a language, on images of seen and of other
-        classes."""
+        """Return the accuracy among all classes with a language's prompts, on images of seen and of other classes."""
         found = self.workspace.embeddings(asked.model, asked.probe, limit=None, batch_size=self.config.batch_size)
         trained = load_dataset(asked.trained).image
         if "image" not in found or found["image"].labels is None or trained is None or trained.labels is None:

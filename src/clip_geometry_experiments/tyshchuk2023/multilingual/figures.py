@@ -45,8 +45,10 @@ def draw_map(pairs: Mapping[str, tuple[Rows, Rows]], source: str, seed: int = 0)
 
 
 def draw_ratios(ratios: Mapping[str, Row], source: str) -> Drawing:
-    """Draw how close each language lies to `source`; `ratios` maps a language to its result row of
-    `language_distance.ratio`."""
+    """Draw how close each language lies to `source`.
+
+    `ratios` maps a language to its result row of `language_distance.ratio`.
+    """
     title = f"How near translations lie to {source}"
     return Drawing(title, ratio_dots(ratios, source), WORDS("ratio", source))
 
@@ -107,8 +109,7 @@ def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float
 
 @styled
 def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
-    """Draw one panel per plane with the points (n, 2) of its languages, in random order so that no language lies on
-    top.
+    """Draw one panel per plane with the points (n, 2) of its languages, in random order so that none lies on top.
 
     A language has the same color and marker in all panels. The axes have no unit.
     """
@@ -149,8 +150,7 @@ def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
 
 @styled
 def ratio_dots(ratios: Mapping[str, Row], source: str) -> Figure:
-    """Draw one dot per language at its ratio to `source`, with its standard error, sorted by ratio; a dashed line marks
-    1.
+    """Draw each language's ratio to `source` with its standard error, nearest on top; a dashed line marks 1.
 
     Colors and markers match `languages_map` if `source` comes first there.
     """

@@ -166,8 +166,7 @@ class SemanticMap(base.Experiment):
         return f"{'; '.join(base.origin_words(self.sets.context()))}; seed {self.config.seed}."
 
     def _pictures(self) -> dict[str, Picture]:
-        """Return functions that load the image of an image row, or of a text's first pair; empty for stored
-        embeddings."""
+        """Return functions that load the image of an image row, or of a text's first pair; none for stored rows."""
         if isinstance(self.config.pairs, StoredConfig):
             return {}
         side: Any = load_dataset(self.config.pairs).image

@@ -134,8 +134,7 @@ def _framed(picture: Any, row: int, shades: Sequence[str] | None) -> NDArray | N
 
 
 def shades_of(together: Superposition) -> dict[str, list[str]]:
-    """Return a color for each row: for an image, by its rank from left to right; for a text, by the mean rank of its
-    images."""
+    """Return a color per row: an image's rank from left to right, or the mean rank of a text's images."""
     left_to_right = together.moved[:, 0].argsort(kind="stable").argsort(kind="stable")
     share = left_to_right / max(len(left_to_right) - 1, 1)
     i, j = together.pairs
@@ -147,8 +146,8 @@ def shades_of(together: Superposition) -> dict[str, list[str]]:
 
 
 def tell(rows: Sequence[Row]) -> list[str]:
-    """Say whether the maps agree more than with shuffled pairs, how faithful they are, and which share of neighbors
-    they have in common."""
+    """Say whether the maps agree more than with shuffled pairs, how faithful they are, and how many neighbors they
+    share."""
     found = {(row["measure"], row["at"]["modality"]): row for row in rows}
     told = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in found.items()}
     own, shuffled = ("semantic_map.disparity", "both"), ("semantic_map.disparity_shuffled", "both")

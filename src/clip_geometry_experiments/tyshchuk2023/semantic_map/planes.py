@@ -114,12 +114,12 @@ class Superposition:
 
 
 def superpose(source: Points, target: Points, pairs: Pairs) -> Superposition:
-    """Superpose two planes by Procrustes (Gower 1975): center both, scale both to root mean square radius 1, and rotate
-    the source.
+    """Superpose two planes by Procrustes (Gower 1975).
 
-    Center, radius and rotation are computed from the pairs (i, j) and applied to all points. The rotation may be a
-    reflection, since t-SNE does not distinguish left from right. The disparity equals that of
-    `scipy.spatial.procrustes` and does not change if source and target are exchanged.
+    Both are centered and scaled to root mean square radius 1, and the source is rotated. Center, radius and rotation
+    are computed from the pairs (i, j) and applied to all points. The rotation may be a reflection, since t-SNE does not
+    distinguish left from right. The disparity equals that of `scipy.spatial.procrustes` and does not change if source
+    and target are exchanged.
 
     Args:
         source: Points to rotate, (n, 2).
