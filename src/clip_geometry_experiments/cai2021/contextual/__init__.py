@@ -1,4 +1,4 @@
-"""Words in context, layer by layer (Cai et al. 2021): cones, clusters inside them, and how many dimensions."""
+"""Words in context by layer (Cai et al. 2021): cones, clusters inside them, and the number of dimensions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -24,7 +24,7 @@ from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, re
 
 
 class Contextual(Experiment):
-    """A cell is a layer; with layers in context, the last cell is the mean of their dimensions."""
+    """A cell is a layer; if there are layers in context, a last cell averages their dimensions."""
 
     Config = ContextualConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
@@ -50,13 +50,13 @@ class Contextual(Experiment):
 
     @property
     def _in_context(self) -> list[int]:
-        """The layers without the embeddings before the first block, which have no context."""
+        """The measured layers except the embeddings before the first block, which have no context."""
         return [layer for layer in sorted(self.config.layers) if layer > 0]
 
     def _layer_rows(self, layer: int | None) -> list[Row]:
         config, words = self.config, self.words
         embeddings = words.rows(layer)
-        x = np.require(embeddings.vectors, requirements=["C", "W"])  # torch wants no read-only arrays
+        x = np.require(embeddings.vectors, requirements=["C", "W"])  # torch needs writable arrays
         sample = sampled(len(x), config.sample, config.seed)
         size, types = {"n": len(x), "d": x.shape[1]}, words.types(embeddings)
         found = (*cosine_rows(torch.from_numpy(x), types), *cluster_rows(x, types, sample, config))
@@ -69,9 +69,10 @@ class Contextual(Experiment):
         return [{**words.context(), **each} for each in rows]
 
     def _mean_rows(self) -> list[Row]:
-        """Mean dimensions over the layers, whose rows are written by now: Table 3 has one for a model.
+        """Average the dimensions over the layers, whose rows are already written; Table 3 has one mean per model.
 
-        Standard errors are averaged, as if the layers, which have the same words, went together: at most too large.
+        Standard errors are averaged as if the layers, which contain the same words, were perfectly correlated. This can
+        only overestimate the error.
         """
         layers = self._in_context
         note = f"mean of the layers {', '.join(map(str, layers))}"
@@ -94,7 +95,7 @@ class Contextual(Experiment):
 
     @property
     def _size(self) -> tuple[int, int]:
-        """(n, d) of a layer, or of all rows where there are no layers."""
+        """(n, d) of a layer, or of all rows if there are no layers."""
         embeddings = self.words.embeddings
         layers = embeddings.metadata.get("layer") if self.config.layers else None
         n = len(embeddings) if layers is None else int((np.asarray(layers) == self.config.layers[0]).sum())
@@ -128,7 +129,7 @@ class Contextual(Experiment):
 
     @property
     def _names(self) -> tuple[str, str]:
-        """Labels of the model and the data."""
+        """Labels of the model and of the data."""
         row = self.words.context()
         data = with_options(row["dataset"] or "", row["data_options"])
         return with_options(row["model"] or "", row["model_options"]), ", ".join(filter(None, (data, row["split"])))

@@ -1,4 +1,4 @@
-"""The config and its embeddings: words in context layer by layer, or the static vectors of a vocabulary."""
+"""The config and its embeddings: words in context by layer, or the static vectors of a vocabulary."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -24,17 +24,18 @@ class ContextualConfig(RunConfig):
     Args:
         model: hidden-states:…, or words:PATH for the vectors of all words in a file; null for stored embeddings.
         data: A corpus; null for words:PATH.
-        layers: Layers to measure, 0 being the embeddings before the first block; empty where rows have no layers.
-        fold_case: Count "The" and "the" as one type, for models that do not distinguish them.
-        limit: Use only the first N sentences (or words of the file).
+        layers: Layers to measure, where 0 is the embeddings before the first block; empty if rows have no layers.
+        fold_case: Whether to count "The" and "the" as one type, for models that do not distinguish them.
+        limit: Use only the first N sentences (or words of the file); null uses all.
         batch_size: Batch size of the encoder.
-        sample: Number of rows drawn at random, on which k is chosen and neighbors are searched; null for all (exact).
-        probes: Where there are more rows than `sample`: the number of rows whose neighbors are also searched among all
-            rows, 0 for none.
-        neighbours: K of the local intrinsic dimension.
-        most_clusters: The largest k that is tried.
-        least_silhouette: Where the best silhouette is lower, k = 1.
-        starts: Runs of each k-means on the sample.
+        sample: Number of random rows on which k is chosen and among which neighbors are searched, at least 3; null uses
+            all rows (exact).
+        probes: Number of rows whose neighbors are also searched among all rows, if there are more rows than `sample`; 0
+            for none.
+        neighbours: Number of neighbors K of the local intrinsic dimension, at least 2.
+        most_clusters: Largest k to try, at least 2.
+        least_silhouette: Minimum silhouette for more than one cluster; if the best silhouette is lower, k = 1.
+        starts: Number of runs of each k-means on the sample.
     """
 
     model: Model | None = None
@@ -73,15 +74,15 @@ class ContextualConfig(RunConfig):
 
     @property
     def places(self) -> tuple[int | None, ...]:
-        """The layers; (None,) for rows without layers."""
+        """The layers, or (None,) for rows without layers."""
         return self.layers or (None,)
 
     def of_layer(self, workspace: RunFolder) -> dict[str, Any]:
-        """Everything that the numbers of a layer depend on; the other measured layers and names are not part of it."""
+        """Return everything that a layer's numbers depend on, without names and the other measured layers."""
         values = self.settings("layers")
         if self.data is not None:
             return values | workspace.revisions(self.model, self.data)
-        assert self.model is not None  # checked: a model of words
+        assert self.model is not None  # checked by the config: it is a model of words
         return values | {"model_revision": encoder_revision(self.model), "version": version("clip-geometry")}
 
 
@@ -97,7 +98,7 @@ class WordEmbeddings:
         config = self.config
         if config.data is None:
             assert config.model is not None  # checked by the config
-            files = find(config.model)  # the vectors of the words in a file, in its order
+            files = find(config.model)  # the word vectors of a file, in the order of the file
             words = read_words(files)
             chosen = list(words.index.items())[: config.limit]
             return Embeddings(
@@ -121,7 +122,7 @@ class WordEmbeddings:
         return one
 
     def rows(self, layer: int | None) -> Embeddings:
-        """The rows of one layer, or all rows for None. Raises InputError for an unknown layer."""
+        """Return the rows of one layer, or all rows for None. Raises InputError for an unknown layer."""
         embeddings = self.embeddings
         if layer is None:
             return replace(embeddings, vectors=np.asarray(embeddings.vectors))
@@ -133,7 +134,7 @@ class WordEmbeddings:
         return embeddings.take(chosen)
 
     def types(self, rows: Embeddings) -> list[str] | None:
-        """The type of each row: its word; None where words are unknown."""
+        """Return the type of each row, which is its word; None if the words are unknown."""
         tokens = rows.metadata.get("token", rows.labels)
         if tokens is None:
             return None
@@ -141,15 +142,15 @@ class WordEmbeddings:
         return [word.lower() for word in words] if self.config.fold_case else words
 
     def context(self) -> Row:
-        """The fields that all result rows share."""
+        """Return the fields that all result rows share."""
         shared = context({"text": self.embeddings}, seed=self.config.seed)
-        # the other layers in the store do not affect a number
+        # the other layers in the store do not affect the numbers
         options = {key: value for key, value in shared["model_options"].items() if key != "layers"}
         return {**shared, "model_options": options}
 
 
 def sampled(n: int, size: int | None, seed: int) -> np.ndarray:
-    """Indices of `size` of n rows drawn at random, ascending; of all rows for None or where there are no more."""
+    """Return sorted indices of `size` rows drawn at random from n; of all rows if size is None or at least n."""
     if size is None or size >= n:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))

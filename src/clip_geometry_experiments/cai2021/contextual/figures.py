@@ -1,4 +1,4 @@
-"""Figures and sentences of words in context: curves over the layers, and words on their main plane."""
+"""Figures and sentences about words in context: curves over the layers, and words on their main plane."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ COSINES = {
     "intra": "intra_type_cosine",
     "adjusted intra": "contextual.adjusted_intra",
 }
-LIDS = {  # (metric, whether in the published convention) → measure
+LIDS = {  # (metric, whether computed with the published convention) → measure
     ("euclidean", False): "lid",
     ("cosine", False): "lid[cosine]",
     ("euclidean", True): "lid[cai2021]",
@@ -41,25 +41,25 @@ words = Words(Path(__file__).with_name("words.j2"))
 
 
 class Point(NamedTuple):
-    """A value of a layer, and its standard error, 0 where there is none."""
+    """The value of a layer and its standard error, 0 if there is none."""
 
     value: float
     error: float = 0.0
 
 
-Curve = Mapping[int, Point]  # by layer
+Curve = Mapping[int, Point]  # layer → point
 
 
 def draw_contextual(
     rows: Sequence[Row], layers: Layers, *, least_silhouette: float, seed: int = 0
 ) -> dict[str, Drawing]:
-    """Draw what the rows allow, and the words of each layer.
+    """Draw all figures that the rows allow, and the words of each layer.
 
     Args:
         rows: Result rows of all layers.
-        layers: Layer → what reads its embeddings.
-        least_silhouette: The silhouette below which a layer counts as one cluster.
-        seed: Of the words that are drawn.
+        layers: Mapping from layer to a function that reads its embeddings.
+        least_silhouette: Silhouette below which a layer counts as one cluster.
+        seed: Seed of the sample of words that are drawn.
     """
     drawn = _curves(rows, least_silhouette)
     try:
@@ -100,7 +100,7 @@ def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
         if curves:
             of_lid = (row for row in rows if row["measure"] in LIDS.values() and ("probes" in row["at"]) == probes)
             sizes = {row["n"] for row in of_lid}
-            most = "up to " if len(sizes) > 1 else ""  # copies are left out, of which layer 0 has many
+            most = "up to " if len(sizes) > 1 else ""  # copies are left out, and layer 0 has many
             panels[f"neighbors among {most}{max(sizes)} rows"] = curves
     if panels:
         null = [row["null_value"] for row in rows if row["measure"] == "lid" and row.get("null_value") is not None]
@@ -124,7 +124,7 @@ def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
 
 
 def _curve(rows: Iterable[Row], measure: str, *, probes: bool = False) -> Curve:
-    """By layer; probes: the values of some rows among all instead of those among the sample."""
+    """Return points by layer: of some rows among all rows with `probes`, else of rows among the sample."""
     return {
         row["at"]["layer"]: Point(row["value"], row.get("standard_error") or 0.0)
         for row in rows
@@ -137,9 +137,9 @@ def _curve(rows: Iterable[Row], measure: str, *, probes: bool = False) -> Curve:
 
 @styled
 def cosines_figure(curves: Mapping[str, Curve]) -> Figure:
-    """Cosines between and within types over the layers, solid as they are, dashed adjusted.
+    """Draw mean cosines between and within types over the layers: solid lines as measured, dashed lines adjusted.
 
-    curves: "inter", "intra", "adjusted inter", "adjusted intra".
+    The keys of `curves` are "inter", "intra", "adjusted inter" and "adjusted intra".
     """
     figure, axes = new_axes()
     for name, curve in curves.items():
@@ -156,9 +156,9 @@ def cosines_figure(curves: Mapping[str, Curve]) -> Figure:
 
 @styled
 def dimension_figure(panels: Mapping[str, Mapping[tuple[str, bool], Curve]]) -> Figure:
-    """Figure 9: local intrinsic dimension over the layers; bars are two standard errors.
+    """Draw Figure 9: local intrinsic dimension over the layers; bars are two standard errors.
 
-    panels: title → (metric, whether in the published convention) → curve.
+    `panels` maps a title to a mapping from (metric, whether computed with the published convention) to a curve.
     """
     figure = Figure(figsize=(WIDTH, 0.75 + 1.75 * len(panels)), layout="constrained")
     every = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -171,7 +171,7 @@ def dimension_figure(panels: Mapping[str, Mapping[tuple[str, bool], Curve]]) -> 
             _plot(axes, curve, label=label, gid=f"lid:{metric}:{published}", **style)
         axes.set_title(title, loc="left")
         axes.set_ylabel("dimension")
-    every[-1].set_ylim(bottom=0)  # of all panels, once all curves are there
+    every[-1].set_ylim(bottom=0)  # applies to all panels, once all curves are drawn
     every[-1].set_xlabel("layer")
     figure.legend(*every[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return figure
@@ -187,9 +187,10 @@ def _plot(axes: Axes, curve: Curve, **style: Any) -> None:
 
 @styled
 def silhouettes_figure(curves: Sequence[tuple[int | None, Mapping[int, float]]], least: float) -> Figure:
-    """Silhouette of k-means clusters over k, a line for each layer; its best k is marked, filled from `least` on.
+    """Draw the silhouette of k-means clusters over k, one line per layer.
 
-    curves: (layer, k → silhouette); one of layer None for rows without layers.
+    The best k of each layer is marked, and the marker is filled if its silhouette is at least `least`. `curves` holds
+    pairs of a layer (None for rows without layers) and a mapping from k to silhouette.
     """
     figure, axes = new_axes()
     colors = ListedColormap(colormaps["viridis"](np.linspace(0, 0.92, len(curves))))
@@ -215,7 +216,10 @@ def silhouettes_figure(curves: Sequence[tuple[int | None, Mapping[int, float]]],
 
 
 def sentences(runs: Sequence[tuple[str, Sequence[Row]]]) -> list[str]:
-    """Least and largest values over the layers. runs: the name of a run, "" for a single one, and its rows."""
+    """Report the least and the largest values over the layers.
+
+    `runs` holds pairs of the name of a run, "" for a single one, and its result rows.
+    """
     found = []
     for name, rows in runs:
         between, within, adjusted = (_ends(rows, COSINES[kind]) for kind in ("inter", "intra", "adjusted inter"))
@@ -224,12 +228,12 @@ def sentences(runs: Sequence[tuple[str, Sequence[Row]]]) -> list[str]:
         if adjusted:
             counts = [int(row["value"]) for row in _layers(rows, "contextual.clusters")]
             found.append(words("clusters", name, adjusted, counts))
-        # neighbors among all rows where those were searched
+        # prefer neighbors among all rows if these were searched
         lids = [row for row in _layers(rows, "lid") if "probes" in row["at"]] or _layers(rows, "lid")
         if dimension := _ends(lids, "lid"):
             nulls = [row["null_value"] for row in lids if row.get("null_value") is not None]
             found.append(words("dimensions", name, dimension, number(min(nulls)) if nulls else None, lids[0]["d"]))
-    # of several runs, what is the same number first
+    # for several runs, group sentences about the same number
     return sorted(found, key=lambda said: said.split(": ")[-1][:20]) if len(runs) > 1 else found
 
 

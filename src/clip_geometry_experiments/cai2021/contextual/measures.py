@@ -1,8 +1,8 @@
-"""Measures of Cai et al. 2021: cosines inside clusters, and the local intrinsic dimension of large sets, from the
-neighborhoods of some rows among all.
+"""Measures of Cai et al. 2021: cosines inside clusters, and the local intrinsic dimension of large sets.
 
-Which rows the neighbors are looked for among decides the dimension: among a tenth of the rows the k-th nearest lies
-farther away, and the neighborhood is another. Whose neighborhoods are averaged decides only how sure it is.
+The dimension of a large set is estimated from the neighborhoods of some rows among all. The set that is searched for
+neighbors determines the dimension: among a tenth of the rows, the k-th nearest lies farther away, and the neighborhood
+is a different one. The choice of the rows whose neighborhoods are averaged affects only the standard error.
 """
 
 from typing import NamedTuple
@@ -19,13 +19,15 @@ from clip_geometry.geometry.statistics import Neighbors
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import Labels, as_codes, mean_row
 
-ROUNDING = 1e-12  # of the mean's length: what subtracting it leaves of a row that is the mean
+ROUNDING = 1e-12  # relative to the mean: the rounding left by subtracting it from a row equal to it
 
 
 class AdjustedCosines(NamedTuple):
-    """inter, intra: of each cluster, NaN where it has none (a single type; no type of two rows). sizes: rows of each.
+    """Adjusted cosines of the clusters.
 
-    left_out: rows that are the mean of their cluster, which have no direction once it is subtracted.
+    `inter` and `intra` hold one value per cluster, NaN if it has none (because of a single type, or no type with two
+    rows). `sizes` holds the number of rows of each cluster. `left_out` counts the rows equal to the mean of their
+    cluster, which have no direction once it is subtracted.
     """
 
     inter: NDArray[np.float64]
@@ -34,9 +36,10 @@ class AdjustedCosines(NamedTuple):
     left_out: int
 
     def mean(self, which: str, *, weighted: bool = False) -> float:
-        """Mean of "inter" or "intra" over the clusters that have a value, each counted once as in the authors' code.
+        """Return the mean of "inter" or "intra" over the clusters that have a value.
 
-        weighted: by its rows. Raises InputError where no cluster has a value.
+        Each cluster counts once, as in the authors' code, or by its number of rows with `weighted`. Raises InputError
+        if no cluster has a value.
         """
         values = getattr(self, which)
         known = ~np.isnan(values)
@@ -47,11 +50,21 @@ class AdjustedCosines(NamedTuple):
 
 
 def adjusted_type_cosines(x: np.ndarray, types: Labels, clusters: np.ndarray) -> AdjustedCosines:
-    """inter_type_cosine and intra_type_cosine within each cluster, after the cluster's mean was subtracted; exactly.
+    """Compute inter_type_cosine and intra_type_cosine, exactly, within each cluster after subtracting its mean.
 
-    Per cluster c with mean μ_c the rows w − μ_c are compared, a type being the rows of it in c. One cluster: the values
-    of centered rows. Clusters are in the order in which they first appear. x: (n, d), n ≥ 2; types, clusters: (n,).
-    O(nd). Raises InputError for unusable rows. Source: Cai et al. 2021, section 4.
+    In each cluster c with mean μ_c, the rows w − μ_c are compared, and a type consists of its rows in c. With one
+    cluster, the values are those of centered rows. Takes time O(nd). Source: Cai et al. 2021, section 4.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        types: Type of each row, (n,).
+        clusters: Cluster of each row, (n,).
+
+    Returns:
+        The cosines of the clusters, ordered by first appearance.
+
+    Raises:
+        InputError: If the rows are unusable.
     """
     kinds, _ = as_codes(types, len(x), name="types")
     inter, intra, sizes, left_out = [], [], [], 0
@@ -60,20 +73,20 @@ def adjusted_type_cosines(x: np.ndarray, types: Labels, clusters: np.ndarray) ->
         rows = torch.from_numpy(x[members])
         mean = mean_row(rows)
         shifted = rows.double() - mean
-        kept = shifted.abs().amax(1) > ROUNDING * mean.abs().amax()  # a row that is the mean has no direction
+        kept = shifted.abs().amax(1) > ROUNDING * mean.abs().amax()  # a row equal to the mean has no direction
         shifted, here = shifted[kept], kinds[members][kept]
         several = len(here.unique()) > 1
         inter.append(float(inter_type_cosine(shifted, here)) if several else np.nan)
         if len(here) < 2 or int(here.bincount().max()) < 2:
             intra.append(np.nan)
-        else:  # of a single type it is the average cosine
+        else:  # for a single type, this is the average cosine
             intra.append(float(intra_type_cosine(shifted, here) if several else average_cosine(shifted)))
         sizes.append(len(members))
         left_out += len(members) - len(shifted)
     return AdjustedCosines(np.array(inter), np.array(intra), np.array(sizes), left_out)
 
 
-DISCARD = 0.1  # of the ratios of two_nn, the largest
+DISCARD = 0.1  # share of the ratios of two_nn to discard, the largest ones
 
 
 class DimensionEstimate(NamedTuple):
@@ -82,17 +95,18 @@ class DimensionEstimate(NamedTuple):
 
 
 class Neighborhoods(NamedTuple):
-    """log(r_k/r_j) of j = 1 … k for each row that was asked about, (m, k); among: of how many different rows."""
+    """Neighborhoods of m query rows: `logs` holds log(r_k/r_j) for j = 1 … k, (m, k), and `among` is the number of
+    distinct rows that were searched."""
 
     logs: Tensor
     among: int
 
     def dimension(self, estimator: Estimator) -> DimensionEstimate:
-        """local_intrinsic_dimension by this estimator over these rows, and its standard error.
+        """Return local_intrinsic_dimension of these rows by this estimator, and its standard error.
 
-        The error is that of a mean of m independent rows (by the delta method for "mackay", the inverse of a mean):
-        what asking about other rows changes. It says nothing of other rows to look among. Raises InputError for
-        neighbors that are all equally far.
+        The standard error is that of a mean over m independent rows (for "mackay", the inverse of a mean, by the delta
+        method). It covers the choice of the query rows, but not the choice of the rows that are searched. Raises
+        InputError if the neighbors are all equally far.
         """
         inverses = inverse_dimensions(self.logs, estimator)
         m, mean = len(inverses), inverses.mean()
@@ -104,7 +118,7 @@ class Neighborhoods(NamedTuple):
         return DimensionEstimate(float((1 / inverses).mean()), float((1 / inverses).std() / m**0.5))
 
     def two_nn(self) -> float:
-        """`two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
+        """Return `two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
         logs = (self.logs[:, 0] - self.logs[:, 1]).sort().values
         kept = min(int(len(logs) * (1 - DISCARD)), len(logs) - 1)
         if kept < 1 or logs[kept - 1] == 0:
@@ -115,10 +129,20 @@ class Neighborhoods(NamedTuple):
 def neighborhoods(
     x: np.ndarray | Tensor, *, k: int = 100, metric: NeighborMetric = "euclidean", of: int | None = None, seed: int = 0
 ) -> Neighborhoods:
-    """The neighborhoods of `of` rows drawn at random (None: of all rows) among all rows of x.
+    """Find the neighborhoods of `of` random rows (None: of all rows) among all rows of x.
 
-    With all rows `dimension` is local_intrinsic_dimension, which says what k and metric are; duplicates are dropped as
-    there. x: (n, d), at least k + 1 different rows. Exact, blockwise, O(of · n · d). Raises InputError otherwise.
+    With all rows, `dimension` equals local_intrinsic_dimension, which documents k and metric and also drops duplicates.
+    The search is exact and blockwise, and takes time O(of · n · d).
+
+    Args:
+        x: Rows, (n, d), with at least k + 1 distinct rows.
+        k: Number of neighbors, at least 2.
+        metric: "euclidean" or "cosine"; cosine needs d ≥ 2.
+        of: Number of random query rows; None uses all rows.
+        seed: Seed of the query rows.
+
+    Raises:
+        InputError: If x has fewer distinct rows, or k or d is too small.
     """
     neighbors = Neighbors(torch.as_tensor(x))
     k = neighbors.checked(k, least_d=2 if metric == "cosine" else 1, least_k=2)
@@ -128,5 +152,5 @@ def neighborhoods(
     else:
         chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:of].sort().values
         distances, _ = nearest(rows[chosen], k + 1, y=rows)
-        distances = distances[:, 1:]  # without the row itself, the only one at no distance
+        distances = distances[:, 1:]  # drop the row itself, the only one at distance 0
     return Neighborhoods((distances[:, -1:] / distances).log(), len(rows))

@@ -1,4 +1,4 @@
-"""Words on the first two or three principal components of their layer, a panel for each layer."""
+"""Figures of words on the first two or three principal components of their layer, with one panel per layer."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +19,10 @@ from clip_geometry.transforms import PCA
 from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS
 
 FITTED, SHOWN = 20_000, 5000  # rows that principal components are fitted on, and points that are drawn
-COLUMNS = 3  # of panels
-HEADER, TITLE, MARGIN = 0.56, 0.16, 0.03  # inches: above the panels, above and around each
+COLUMNS = 3  # columns of panels
+HEADER, TITLE, MARGIN = 0.56, 0.16, 0.03  # inches above the panels, above each panel and around each panel
 SCALE = "viridis_r"  # rare words are pale
-# Okabe & Ito 2008; symbols, which these figures are about, have the color that stands out
+# Okabe & Ito 2008; symbols, the subject of these figures, have the color that stands out
 KINDS = {
     "symbol": "#D55E00",
     "number": "#CC79A7",
@@ -32,8 +32,8 @@ KINDS = {
     "function word": "#6E7781",
     "word": "#56B4E9",
 }
-BRACKETS = ("-LRB-", "-RRB-", "-LCB-", "-RCB-", "-LSB-", "-RSB-")  # as treebanks write them
-# prefixes of the tags of the Penn Treebank and of Brown
+BRACKETS = ("-LRB-", "-RRB-", "-LCB-", "-RCB-", "-LSB-", "-RSB-")  # spelling in treebanks
+# tag prefixes of the Penn Treebank and the Brown corpus
 NUMBERS = ("CD", "OD")
 CLASSES = {
     "noun": ("N",),
@@ -41,12 +41,12 @@ CLASSES = {
     "adjective, adverb": ("J", "RB", "RN", "QL"),
 }
 
-Layers = Mapping[int | None, Callable[[], Embeddings]]  # layer → what reads its rows
+Layers = Mapping[int | None, Callable[[], Embeddings]]  # layer → function that reads its rows
 
 
 @dataclass(frozen=True)
 class Plane:
-    """One layer. points: (m, 3) scores on the first principal components; shares: of the variance, of each."""
+    """One layer: scores on the first principal components, (m, 3), and the share of the variance of each component."""
 
     title: str
     points: NDArray[np.float64]
@@ -57,8 +57,8 @@ class Plane:
 class Planes:
     """All layers, with the same words in the same order.
 
-    kinds, frequency: of each point, None where words or their frequencies are unknown. count: rows that the components
-    are fitted on.
+    `kinds` and `frequency` have one entry per point, or are None if words or frequencies are unknown. `count` is the
+    number of rows that the components are fitted on.
     """
 
     planes: list[Plane]
@@ -68,11 +68,12 @@ class Planes:
 
 
 def read_planes(layers: Layers, seed: int) -> Planes:
-    """Fit principal components to a sample of words in every layer. The words are in random order, so that no kind is
-    drawn on top of the others.
+    """Fit principal components to a sample of words in every layer.
+
+    The words are in random order, so that no kind is drawn on top of the others.
 
     Raises:
-        InputError: There are too few rows or dimensions for three components.
+        InputError: If there are too few rows or dimensions for three components.
     """
     planes, chosen, first = [], None, None
     for layer, read in layers.items():
@@ -94,7 +95,11 @@ def read_planes(layers: Layers, seed: int) -> Planes:
 
 
 def kinds_of(words: Sequence[Any] | NDArray[Any], tags: Sequence[Any] | NDArray[Any] | None = None) -> list[str]:
-    """The kind of each word: "symbol" without letter and digit, "number"; a class by its tag, "word" without one."""
+    """Return the kind of each word.
+
+    A word without letters and digits is a "symbol"; others are a "number", a word class by their tag, or "word" without
+    a tag.
+    """
     found = []
     for word, tag in zip(map(str, words), map(str, tags if tags is not None else [""] * len(words)), strict=True):
         if word in BRACKETS or not any(character.isalnum() for character in word):
@@ -111,7 +116,7 @@ def kinds_of(words: Sequence[Any] | NDArray[Any], tags: Sequence[Any] | NDArray[
 
 @styled
 def kinds_figure(planes: Sequence[Plane], kinds: Sequence[str], *, dimensions: int = 2) -> Figure:
-    """Points colored by the kind of their word. kinds: of each point, from KINDS."""
+    """Draw points colored by the kind of their word; `kinds` has one entry of KINDS per point."""
     present = [kind for kind in KINDS if kind in set(kinds)]
     figure, _ = _panels(planes, dimensions, c=[KINDS[kind] for kind in kinds])
     keys = [Line2D([], [], marker="o", color=KINDS[kind], ls="none", markersize=4, label=kind) for kind in present]
@@ -121,7 +126,7 @@ def kinds_figure(planes: Sequence[Plane], kinds: Sequence[str], *, dimensions: i
 
 @styled
 def frequency_figure(planes: Sequence[Plane], frequency: NDArray[np.integer], *, dimensions: int = 2) -> Figure:
-    """Points colored by the frequency of their word in the corpus, at least 1."""
+    """Draw points colored by the frequency of their word in the corpus, at least 1."""
     norm = LogNorm(1, max(10, int(frequency.max())))
     figure, drawn = _panels(planes, dimensions, c=frequency, cmap=SCALE, norm=norm)
     height = figure.get_size_inches()[1]
@@ -137,7 +142,7 @@ def frequency_figure(planes: Sequence[Plane], frequency: NDArray[np.integer], *,
 
 
 def _panels(planes: Sequence[Plane], dimensions: int, **colors: Any) -> tuple[Figure, Any]:
-    """Laid out by hand: the room that matplotlib leaves around axes of three dimensions is as large as they are."""
+    """Lay out the panels by hand, because matplotlib leaves as much room around 3D axes as they occupy."""
     columns = min(COLUMNS, len(planes))
     lines = math.ceil(len(planes) / columns)
     side = WIDTH / max(columns, 1.3)
@@ -171,7 +176,7 @@ def _panel(axes: Any, plane: Plane, dimensions: int, colors: dict[str, Any]) -> 
     axes.view_init(elev=22, azim=-60)
     axes.set_box_aspect((1, 1, 1), zoom=1.15)
     for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
-        axis._axinfo["tick"] |= {"inward_factor": 0, "outward_factor": 0}  # no marks without numbers
+        axis._axinfo["tick"] |= {"inward_factor": 0, "outward_factor": 0}  # no tick marks without numbers
         axis.pane.set(facecolor="#F6F8FA", edgecolor="#D0D7DE")
-    # depth shading would change colors that mean something
+    # depth shading would change colors that carry meaning
     return axes.scatter(*plane.points.T, depthshade=False, gid=f"points:{plane.title}", **size, **colors)

@@ -19,16 +19,16 @@ from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry_experiments.cai2021.contextual.measures import Neighborhoods, adjusted_type_cosines, neighborhoods
 
 NO_TYPES = "the words of these rows are not known"
-LIDS: dict[NeighborMetric, dict[Estimator, str]] = {  # metric → estimator → the registered measure
+LIDS: dict[NeighborMetric, dict[Estimator, str]] = {  # metric → estimator → registered measure
     "euclidean": {"mackay": "lid", "cai2021": "lid[cai2021]"},
     "cosine": {"mackay": "lid[cosine]", "cai2021": "lid[cai2021-cosine]"},
 }
-STANDARD_K = 100  # of the registered measures
-NULL_PROBES = 1000  # the neighborhoods of a Gaussian differ little
+STANDARD_K = 100  # K of the registered measures
+NULL_PROBES = 1000  # neighborhoods of a Gaussian vary little
 
 
 def size_rows(n: int, d: int) -> Iterator[Record]:
-    """As Table 3 prints them."""
+    """Yield the numbers of rows and columns, as Table 3 prints them."""
     yield row("contextual.million_rows", n / 1e6)
     yield row("contextual.columns", d)
 
@@ -38,7 +38,7 @@ def row(measure: str, value: float | None, *, at: Row | None = None, **rest: Any
 
 
 def tried(measure: str, compute: Callable[[], Tensor | float], **rest: Any) -> Record:
-    """The row, or one without a value and with the reason."""
+    """Return the record of a measure or, if it is undefined, a record without a value that says why."""
     try:
         return row(measure, float(compute()), **rest)
     except InputError as error:
@@ -65,10 +65,10 @@ class Clusters:
 
     Args:
         k: Number of clusters.
-        labels: Cluster of each row.
-        silhouettes: Silhouette of every k that was tried.
-        sample: Rows on which k was chosen.
-        method: How all rows were clustered, for the note of a row.
+        labels: Cluster of each row, (n,).
+        silhouettes: Mapping from every k that was tried to its silhouette.
+        sample: Number of rows on which k was chosen.
+        method: How all rows were clustered, for the note of a record.
     """
 
     k: int
@@ -79,22 +79,23 @@ class Clusters:
 
     @property
     def best(self) -> int:
-        """The k of the highest silhouette, good enough or not; the smallest of equals."""
+        """The k with the highest silhouette, even if that is below the minimum; the smallest k in a tie."""
         return max(self.silhouettes, key=lambda k: self.silhouettes[k])
 
 
 def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Clusters:
-    """k-means with the k of the best silhouette, or k = 1 where no k is good enough. Euclidean, as in the paper.
+    """Cluster rows by Euclidean k-means, as in the paper, with the k of the best silhouette.
 
-    k is chosen on a sample, by the best of `starts` runs for each k; all rows are clustered from its centers.
+    k is chosen on a sample, with the best of `starts` runs for each k, and all rows are clustered from its centers. k
+    is 1 if the best silhouette is below `least_silhouette`.
 
     Args:
-        x: (n, d) rows.
+        x: Rows, (n, d).
         sample: Indices of the rows on which k is chosen.
-        config: Largest k, number of starts, least silhouette and seed.
+        config: Config with the largest k, the number of starts, the minimum silhouette and the seed.
 
     Raises:
-        InputError: The sample has fewer than three different rows.
+        InputError: If the sample has fewer than three distinct rows.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -103,7 +104,7 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
     rows, best, silhouettes = x[sample], None, {}
     for k in range(2, min(config.most_clusters, len(rows) - 1) + 1):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than k different rows
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than k distinct rows
             means = KMeans(k, n_init=config.starts, random_state=seed).fit(rows)  # pyright: ignore[reportArgumentType]
         labels = np.asarray(means.labels_)
         if len(np.unique(labels)) < k:
@@ -126,7 +127,10 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
 def cluster_rows(
     x: np.ndarray, types: list[str] | None, sample: np.ndarray, config: ContextualConfig
 ) -> Iterator[Record]:
-    """`weighted_by_rows`: the adjusted cosine with clusters weighted by their rows; the paper's counts each once."""
+    """Yield the records of clusters and adjusted cosines.
+
+    `weighted_by_rows` is the adjusted cosine with clusters weighted by their rows; the paper counts each cluster once.
+    """
     try:
         found = find_clusters(x, sample, config)
     except InputError as error:
@@ -157,11 +161,12 @@ def cluster_rows(
 
 
 def dimension_rows(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Iterator[Record]:
-    """TwoNN and four conventions of the local intrinsic dimension (LID) of (n, d) rows, among the sample and, where it
-    is not all rows, of some rows among all.
+    """Compute TwoNN and four conventions of the local intrinsic dimension (LID) of rows (n, d).
 
-    n of a row is the number of different rows among which neighbors were searched. at.sample: these are a sample of
-    this size. at.probes: the neighbors of this many rows were searched. With neither, all rows among all, exactly.
+    Neighbors are searched among the sample and, if this is not all rows, also among all rows for some of them. In a
+    record, n is the number of distinct rows that were searched. `at.sample` means that these are a sample of this size,
+    and `at.probes` means that the neighbors of this many rows were searched. With neither, all rows were searched for
+    all rows, exactly.
     """
     if len(sample) == len(x):
         yield from _dimensions(x, {}, config)
@@ -198,6 +203,6 @@ def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig)
 
 @cache
 def _of_gaussian(n: int, d: int, k: int, metric: NeighborMetric, seed: int) -> Neighborhoods:
-    """Neighborhoods of isotropic Gaussian rows of the same n and d, for the null value."""
+    """Return the neighborhoods of isotropic Gaussian rows with the same n and d, for the null value."""
     rows = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
     return neighborhoods(rows, k=k, metric=metric, of=NULL_PROBES, seed=seed)

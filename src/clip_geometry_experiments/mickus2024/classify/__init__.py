@@ -39,11 +39,11 @@ from clip_geometry_experiments.tasks import Task, load_task
 
 
 class Classify(Experiment):
-    """Figures 2-4 and tables 1-3 of Mickus et al. 2024: the embeddings are parameters, with one linear layer on them.
+    """Figures 2-4 and Tables 1-3 of Mickus et al. 2024: the embeddings are parameters, trained under one linear layer.
 
-    A cell is a seed, and each of its records holds all recorded states of one number: `trajectory`, at the updates 0,
-    every, … and the last, whose value is the record's. Every seed is trained again with shuffled labels. The last cell
-    pools the seeds.
+    A cell is a seed. Each record of a cell holds all recorded states of one number in `trajectory`, at updates 0,
+    every, … and the last; the value of the record is the last state. Every seed is trained a second time with shuffled
+    labels. The last cell pools the seeds.
     """
 
     Config = ClassifyConfig
@@ -72,15 +72,18 @@ class Classify(Experiment):
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        """What all numbers depend on besides the seeds."""
+        """Everything that the numbers depend on besides the seeds."""
         config = self.config
         unused = ("task",) if config.task is None else ("data", "modality")
         found = config.settings("seeds", "shuffled", *unused) | self.workspace.revisions(config.model, config.items)
         return found if self._task is None else found | {"task_revision": self._task.revision}
 
     def _seed_rows(self, key: str, seed: int, *, shuffled: bool) -> list[Row]:
-        """key: of the cell, which the checkpoint is named after. shuffled: train labels that were dealt at random, and
-        record only what correlations are of."""
+        """Train one seed and return its result rows.
+
+        `key` is the key of the cell, which names the checkpoint. With `shuffled`, the labels are permuted at random,
+        and only the measures that enter correlations are recorded.
+        """
         remove_finished(self.workspace.folder)
         config, loaded = self.config, self.loaded
         trainer = training.ClassificationTrainer(
@@ -109,7 +112,7 @@ class Classify(Experiment):
         return [{**loaded.context, "updates": config.updates, "seeds": 1, **row} for row in rows]
 
     def _pooled_rows(self) -> list[Row]:
-        """Computed from the seeds' records, which are written by now."""
+        """Compute the pooled rows from the records of the seeds, which are already written."""
         config, curves = self.config, curves_of(self.finished_rows())
         rows = [
             *correlation_rows(config, curves, "all"),
@@ -142,13 +145,13 @@ class Classify(Experiment):
 
     @classmethod
     def _labels(cls, planned: "Sequence[Classify]") -> list[str]:
-        """Of several runs, by what differs between them or from the defaults."""
+        """Label several runs by the options that differ between them or from the defaults."""
         changed = {name for each in planned for name in each.config.options()}
         return numbered_labels(distinct_labels([each.label(changed) for each in planned]))
 
     @classmethod
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> list[FigureEntry]:
-        """The figures of several runs (for example of several tasks) in one."""
+        """Draw the figures of several runs (for example, of several tasks) in one."""
         tasks = {
             label: (each._recorded, first_relation(curves_of(each.finished_rows())))
             for label, each in zip(cls._labels(planned), planned, strict=True)
@@ -157,7 +160,7 @@ class Classify(Experiment):
         return save_drawings(draw_tasks(tasks), folder, origin=origin, group="all runs together")
 
     def label(self, named: Collection[str] = ()) -> str:
-        """named: options that are included at their defaults too."""
+        """Describe the run; options in `named` are included even at their defaults."""
         model, _, pipeline = origin_words(self.loaded.context)
         model = f"words:{Path(model).name}" if model.startswith("words:") else model
         options = option_words(self.config.options(named))

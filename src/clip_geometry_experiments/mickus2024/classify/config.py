@@ -21,7 +21,7 @@ DEFAULT = (
 
 
 def known_measure(name: str) -> Measure | Objective:
-    """A measure of rows, or of rows and labels, or an objective. Raises InputError for any other name."""
+    """Return a measure of rows, a measure of rows and labels, or an objective. Raises InputError for any other name."""
     usable = {key: each for key, each in {**measures, **OBJECTIVES}.items() if each.takes in ("rows", "labeled rows")}
     if name not in usable:
         hint = did_you_mean(name, usable, listed_by=measures.listed_by)
@@ -30,16 +30,16 @@ def known_measure(name: str) -> Measure | Objective:
 
 
 class TrainingConfig(Config):
-    """Model and optimizer.
+    """Config of the model and the optimizer.
 
     Args:
-        lr: learning rate of Adam.
-        loss: cross-entropy (binary, per label, for multi-hot labels), or the triplet loss without margin, mean over all
-            triplets, which has no classifier.
-        classifier: linear or two-layer.
-        hidden: width of the two-layer classifier.
-        bias: whether the classifier's layers have one.
-        init_scale: the classifier's first weights and biases are those of torch.nn.Linear times this.
+        lr: Learning rate of Adam, > 0.
+        loss: "cross-entropy" (binary cross-entropy per label for multi-hot labels) or "triplet", the triplet loss
+            without margin, averaged over all triplets, which needs no classifier.
+        classifier: "linear" or "two-layer".
+        hidden: Width of the hidden layer of the two-layer classifier.
+        bias: Whether the layers of the classifier have a bias.
+        init_scale: Factor on the initial weights and biases of the classifier, relative to torch.nn.Linear, > 0.
     """
 
     lr: float = Field(default=0.001, gt=0)
@@ -51,27 +51,28 @@ class TrainingConfig(Config):
 
 
 class ClassifyConfig(RunConfig, TrainingConfig):
-    """Keys of the experiment.
+    """Config of the experiment `classify`.
 
     Args:
-        model: the encoder, null for stored embeddings.
-        task: a classification task of texts or words. Either task or data is set.
-        data: a data set, or {embeddings: PATH}, whose rows of one modality carry labels.
-        modality: rows of `data` that are trained.
-        pipeline: steps before training; none uses rows as the model gives them. Adam changes every coordinate by lr in
-            the first updates and by less later, whatever the scale of the rows, so that unit rows change more than
-            long ones.
-        random_classes: deals this many classes of equal size to the examples at random, in place of their labels; null
-            for the labels.
-        updates: steps of Adam, each on all examples.
-        measure_every: updates between recorded states; the first and the last state are always recorded.
-        seeds: of the classifier's first weights; `seed` is that of samples and of the held-out split.
-        sample: rows to measure, sampled again in every state, if there are more; null for all.
-        held_out: share of the examples whose items are not trained, on which the classifier is measured.
-        shuffled: whether each seed is trained a second time, with the labels dealt to other examples at random; what
-            such labels give is the null value of the correlations.
-        measures: of rows, or of rows and labels.
-        batch_size: of the encoder.
+        model: The encoder; null for stored embeddings.
+        task: A classification task of texts or words. Set either `task` or `data`.
+        data: A data set, or {embeddings: PATH}, whose rows of one modality have labels.
+        modality: Modality of `data` whose rows are trained.
+        pipeline: Steps applied before training; empty uses the rows as the model returns them. Adam changes every
+            coordinate by lr in the first updates and by less later, regardless of the scale of the rows, so unit rows
+            change more than long ones.
+        random_classes: Number of random classes of equal size that replace the labels of the examples; null keeps the
+            labels.
+        updates: Number of Adam steps, each on all examples.
+        measure_every: Number of updates between recorded states; the first and the last state are always recorded.
+        seeds: Seeds of the initial weights of the classifier; `seed` is the seed of the samples and the held-out split.
+        sample: Maximum number of rows to measure, sampled again in every state; null measures all.
+        held_out: Share of the examples, from 0 to below 1, on which the classifier is measured and whose items are not
+            trained.
+        shuffled: Whether to train each seed a second time with its labels randomly permuted across examples. The
+            correlations with permuted labels are the null values.
+        measures: Names of measures of rows, or of rows and labels.
+        batch_size: Batch size of the encoder.
     """
 
     model: Model | None = None
@@ -110,15 +111,18 @@ class ClassifyConfig(RunConfig, TrainingConfig):
 
     @property
     def items(self) -> DatasetConfig | StoredConfig:
-        """What is embedded: the items of the task, or the data."""
+        """The data to embed: the items of the task, or `data`."""
         if self.task is not None:
             return items_of(self.task)
         assert self.data is not None
         return self.data
 
     def options(self, named: Collection[str] = ()) -> dict[str, Any]:
-        """Settings that differ from the published training, and the modality of `data`, for the `at` of records.
-        named: options that are included at their defaults too."""
+        """Return settings for the `at` of records: those that differ from the published training, and the modality of
+        `data`.
+
+        Options in `named` are included even at their defaults.
+        """
         names = (*TrainingConfig.model_fields, "measure_every", "sample", "held_out", "random_classes")
         values = {name: getattr(self, name) for name in names}
         defaults = {name: type(self).model_fields[name].default for name in names}

@@ -1,4 +1,4 @@
-"""Figures and sentences of embeddings under a classifier: silhouette and IsoScore over the updates and compared."""
+"""Figures and sentences about embeddings under a classifier: silhouette and IsoScore, over updates and compared."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -19,34 +19,34 @@ from clip_geometry_experiments.report.gallery import Drawing
 
 KINDS = {"silhouette": "silhouette", "isoscore": "IsoScore"}
 COLORS = {"silhouette": figures.WINE, "isoscore": figures.INDIGO}
-HIDDEN = {"silhouette": figures.ROSE, "isoscore": figures.CYAN}  # of the hidden layer
-LEGEND = 60  # characters of a line of a legend, with 5 for each key
+HIDDEN = {"silhouette": figures.ROSE, "isoscore": figures.CYAN}  # colors of the hidden layer
+LEGEND = 60  # characters per line of a legend, with 5 for each key
 ACCURACY = "classify.accuracy"
 LEARNING = {"classify.loss": ("loss", (0, None)), ACCURACY: ("accuracy", (0, 1.03))}
 
 Values = NDArray[np.float64]  # (seeds, states)
 Updates = NDArray[np.integer]
-Curves = Mapping[Any, Values]  # by LayerPlace
+Curves = Mapping[Any, Values]  # LayerPlace → values
 
 words = Words(Path(__file__).with_name("words.j2"))
 
 
 class Relation(NamedTuple):
-    """Two curves of the same states."""
+    """Silhouette and IsoScore of the same states."""
 
     silhouette: Values
     isoscore: Values
 
 
-Tasks = Mapping[str, tuple[Updates, Relation]]  # name → updates of the recorded states, and the states
+Tasks = Mapping[str, tuple[Updates, Relation]]  # name → (updates of the recorded states, values in these states)
 
 
 def draw_classify(curves: Curves, updates: Updates) -> dict[str, Drawing]:
-    """Draw the figures that the recorded numbers allow.
+    """Draw all figures for which the numbers were recorded.
 
     Args:
-        curves: `LayerPlace` → (seeds, states) values.
-        updates: Of the recorded states.
+        curves: Mapping from `LayerPlace` to values (seeds, states).
+        updates: Updates of the recorded states.
     """
     relation, null = first_relation(curves), null_relation(curves)
     shown = {"": relation} if null is None else {"labels": relation, SHUFFLED: null}
@@ -68,7 +68,7 @@ def draw_classify(curves: Curves, updates: Updates) -> dict[str, Drawing]:
 
 
 def draw_tasks(tasks: Tasks) -> dict[str, Drawing]:
-    """Draw figures 2 to 4 of the paper for several tasks at once."""
+    """Draw Figures 2 to 4 of the paper for several tasks at once."""
     seeds = max(len(relation.silhouette) for _, relation in tasks.values())
     relations = relation_figure({name: relation for name, (_, relation) in tasks.items()})
     return {
@@ -78,18 +78,21 @@ def draw_tasks(tasks: Tasks) -> dict[str, Drawing]:
 
 
 def first_relation(curves: Curves, examples: str = "trained") -> Relation:
-    """The first silhouette and the first IsoScore of the classifier's inputs."""
+    """Return the first silhouette and the first IsoScore of the inputs of the classifier."""
     of_inputs = {place: values for place, values in curves.items() if place[1:] == (examples, "input")}
     return Relation(*(next(v for place, v in of_inputs.items() if kind_of(place[0]) == kind) for kind in KINDS))
 
 
 def null_relation(curves: Curves) -> Relation | None:
-    """The same with shuffled labels, if these were trained."""
+    """Return the first silhouette and IsoScore with shuffled labels, or None if these were not trained."""
     return first_relation(curves, SHUFFLED) if any(place[1] == SHUFFLED for place in curves) else None
 
 
 def curves_figure(curves: Curves, updates: Updates) -> Figure:
-    """Figures 2 and 4 of the paper: silhouettes above, IsoScore on a log axis below; mean and deviation over seeds."""
+    """Draw Figures 2 and 4 of the paper: silhouettes above, IsoScores on a log axis below.
+
+    Lines and bands are means and standard deviations over seeds.
+    """
     panels = []
     for kind, label in KINDS.items():
         of_kind = {p: values for p, values in curves.items() if kind_of(p[0]) == kind and p[1] == "trained"}
@@ -107,7 +110,10 @@ def curves_figure(curves: Curves, updates: Updates) -> Figure:
 
 
 def tasks_curves(tasks: Tasks) -> Figure:
-    """Silhouettes above, IsoScores on a log axis below, a line for each task; mean and deviation over seeds."""
+    """Draw one line per task: silhouettes above, IsoScores on a log axis below.
+
+    Lines and bands are means and standard deviations over seeds.
+    """
     panels = []
     for kind, label in KINDS.items():
         lines = [
@@ -121,9 +127,10 @@ def tasks_curves(tasks: Tasks) -> Figure:
 
 @styled
 def relation_figure(relations: Mapping[str, Relation]) -> Figure:
-    """Figure 3 of the paper: silhouette against IsoScore (log axis) over the states, a line for each task.
+    """Draw Figure 3 of the paper: silhouette against IsoScore (log axis) over the states, one line per task.
 
-    Lines are means over seeds, bars deviations at eleven states; the circle is the state before the first update.
+    Lines are means over seeds, and bars are standard deviations at eleven states. The circle marks the state before the
+    first update.
     """
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     axes = figure.add_subplot()
@@ -146,7 +153,7 @@ def relation_figure(relations: Mapping[str, Relation]) -> Figure:
 
 
 def legend_columns(labels: Sequence[str]) -> int:
-    """At most three, as fit into the width of the figure."""
+    """Return the number of legend columns, at most three, that fit into the width of the figure."""
     widest = max(map(len, labels))
     return max(1, min(3, LEGEND // (widest + 5)))
 
@@ -158,7 +165,7 @@ def _stacked(panels: list[figures.Panel], base: float = 0.6, each: float = 1.5, 
 def _by_examples(
     curves: Curves, measure: str, updates: Updates, label: str, color: str, limits: tuple[Any, Any] = (None, None)
 ) -> figures.Panel:
-    """One measure, solid of trained and dashed of held-out examples."""
+    """Draw one measure: solid for trained examples, dashed for held-out examples."""
     lines = []
     for place, values in curves.items():
         if place[0] == measure:
@@ -180,10 +187,10 @@ def _hyphen(examples: str) -> str:
 
 
 def sentences(runs: Mapping[str, Curves]) -> list[str]:
-    """Whether clusters grow, what isotropy does meanwhile, how both correlate, and whether the task is learned.
+    """Say whether clusters grow, how isotropy changes, how the two correlate, and whether the task is learned.
 
     Args:
-        runs: Name of a run → its curves; errors are standard deviations over seeds.
+        runs: Mapping from the name of a run to its curves; ± is the standard deviation over seeds.
     """
     relations = {name: first_relation(curves) for name, curves in runs.items()}
     if len(runs) > 1:
@@ -209,7 +216,7 @@ def sentences(runs: Mapping[str, Curves]) -> list[str]:
 
 
 def _changes(relation: Relation) -> dict[str, int]:
-    """1 where a curve rises, −1 where it falls, 0 where the change is within two standard errors over the seeds."""
+    """Return 1 for a rising curve, −1 for a falling one, 0 if the change is within two standard errors over seeds."""
     signs = {}
     for kind, values in relation._asdict().items():
         change = values[:, -1] - values[:, 0]
@@ -219,6 +226,6 @@ def _changes(relation: Relation) -> dict[str, int]:
 
 
 def _text(values: Any) -> str:
-    """Mean over seeds and standard deviation, if that is not 0."""
+    """Format the mean over seeds, with the standard deviation unless it is 0."""
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return f"{fixed(np.mean(values), 2)} ± {fixed(deviation, 2)}" if deviation else fixed(np.mean(values), 2)

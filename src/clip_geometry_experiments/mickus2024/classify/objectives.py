@@ -1,7 +1,8 @@
-"""The objectives of Mickus et al. 2024, all to be maximised: clusters, isotropy, a linear classifier, triplets.
+"""The objectives of Mickus et al. 2024, all to be maximized: clusters, isotropy, a linear classifier, triplets.
 
-d, d' are rows, ℓ their labels, Ω the set of labels, D_ω the rows of label ω; sign(ω, ω') = −1 if equal, +1 otherwise.
-The sums run over ordered pairs and triples, as in the paper, and are no means: they grow with n² and n³.
+d and d' are rows, ℓ their labels, Ω the set of labels, and D_ω the rows with label ω; sign(ω, ω') is −1 if the labels
+are equal and +1 otherwise. As in the paper, the objectives are sums over ordered pairs and triples, not means, so they
+grow with n² and n³.
 """
 
 from collections.abc import Callable
@@ -21,27 +22,27 @@ from clip_geometry.geometry.statistics.moments import Moments, as_moments
 from clip_geometry.registry import InputError
 from clip_geometry.rows import matrix
 
-DISTANCES = 2**20  # distances at a time: 8 MB
+DISTANCES = 2**20  # distances computed at a time: 8 MB
 
 
 @in_kind
 def silhouette(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
-    """Silhouette objective: squared distances between classes minus those within (equation 1).
+    """Compute the silhouette objective: squared distances between classes minus those within classes (equation 1).
 
-    O_S = Σ_d Σ_d' sign(ℓ(d), ℓ(d')) ‖d − d'‖² over all ordered pairs, from class sums in O(nd): 2 Σ_ω (n − 2n_ω) V_ω +
-    2n Σ_ω n_ω ‖m_ω − μ‖², V_ω = Σ_ω ‖d − m_ω‖², m_ω the class means, μ the mean. Unless a class holds more than half of
-    the rows, no term is negative, and scatter within classes never lowers it. Unbounded both ways; 0 where all rows are
-    equal. Source: Mickus et al. 2024.
+    O_S = Σ_d Σ_d' sign(ℓ(d), ℓ(d')) ‖d − d'‖² over all ordered pairs. It is computed from class sums in O(nd) as
+    2 Σ_ω (n − 2n_ω) V_ω + 2n Σ_ω n_ω ‖m_ω − μ‖², where V_ω = Σ_ω ‖d − m_ω‖², m_ω are the class means, and μ is the
+    mean. Unless a class holds more than half of the rows, no term is negative, and scatter within classes never lowers
+    the objective. It is unbounded in both directions, and 0 if all rows are equal. Source: Mickus et al. 2024.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
-        labels: One label per row, (n,), at least two values.
+        labels: One label per row, (n,), with at least two distinct values.
 
     Returns:
-        The objective, a float (for tensors a 0-d float64 tensor).
+        The objective, a float (a 0-d float64 tensor for tensor input).
 
     Raises:
-        InputError: There is a single label.
+        InputError: If there is a single label.
 
     Example:
         >>> import numpy as np
@@ -61,19 +62,20 @@ def silhouette(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
 
 @in_kind
 def isotropy(x: matrix.Rows | Moments) -> Float[Tensor, ""]:
-    """Isotropy objective: cosine between the eigenvalues of the covariance and equal ones (equation 2).
+    """Compute the isotropy objective: the cosine between the eigenvalues of the covariance and equal ones (equation 2).
 
-    O_I = cos(1, V) = √(PR/d), V the eigenvalues, PR the participation ratio, so that isoscore = (d O_I² − 1)/(d − 1).
-    The paper's "∝ ΣΣ‖d − d'‖²" drops the denominator ‖V‖ and is no identity. In [1/√d, 1]. Source: Mickus et al. 2024.
+    O_I = cos(1, V) = √(PR/d), where V are the eigenvalues and PR is the participation ratio. Hence
+    isoscore = (d O_I² − 1)/(d − 1). The paper's "∝ ΣΣ‖d − d'‖²" drops the denominator ‖V‖ and does not hold as an
+    identity. The objective lies in [1/√d, 1], and 1 means that all eigenvalues are equal. Source: Mickus et al. 2024.
 
     Args:
         x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
 
     Returns:
-        The objective, a float (for tensors a 0-d float64 tensor).
+        The objective, a float (a 0-d float64 tensor for tensor input).
 
     Raises:
-        InputError: All rows are equal, or d = 1.
+        InputError: If all rows are equal, or d = 1.
 
     Example:
         >>> import numpy as np
@@ -88,23 +90,24 @@ def isotropy(x: matrix.Rows | Moments) -> Float[Tensor, ""]:
 
 @in_kind
 def classifier(x: matrix.Rows, labels: matrix.Labels, class_vectors: matrix.Rows | None = None) -> Float[Tensor, ""]:
-    """Linear classifier objective: agreement with the own class vector minus that with all others (equation 3).
+    """Compute the linear classifier objective (equation 3).
 
-    O_C = −Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩, from class sums in O((n + k)d). Linear in the rows for given class vectors,
-    quadratic with class means. Unbounded: an optimum exists only under a bound such as ‖d‖ ≤ 1. Depends on the origin.
-    Differentiable in rows and class vectors. Source: Mickus et al. 2024.
+    It is the agreement with the own class vector minus the agreement with all others:
+    O_C = −Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩, computed from class sums in O((n + k)d). It is linear in the rows for given
+    class vectors and quadratic with class means. It is unbounded: an optimum exists only under a bound such as ‖d‖ ≤ 1.
+    It depends on the origin, and is differentiable in the rows and the class vectors. Source: Mickus et al. 2024.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
-        labels: One label per row, (n,). At least two values where the class means are taken.
-        class_vectors: The c_ω, (k, d), as in torch.nn.Linear: row j is for label j, so labels must be integers 0..k−1,
-            not all of which need to occur. By default the mean of each class, for labels of any kind.
+        labels: One label per row, (n,), with at least two distinct values if the class means are used.
+        class_vectors: The class vectors c_ω, (k, d). As in torch.nn.Linear, row j belongs to label j, so labels must be
+            integers 0..k−1, not all of which need to occur. By default, the class means, for labels of any kind.
 
     Returns:
-        The objective, a float (for tensors a 0-d float64 tensor).
+        The objective, a float (a 0-d float64 tensor for tensor input).
 
     Raises:
-        InputError: The labels do not fit.
+        InputError: If the labels do not fit.
 
     Example:
         >>> import numpy as np
@@ -129,7 +132,8 @@ def classifier(x: matrix.Rows, labels: matrix.Labels, class_vectors: matrix.Rows
         sums = class_sums(x, matrix.class_indices(labels, len(x), k, rows="x", of="rows of class_vectors"), k)
         base = vectors.mean(0)
         offsets = vectors - base
-    # with c_ω = base + offset and d = μ + (d − μ), what is large far from the origin stands alone and adds up exactly
+    # with c_ω = base + offset and d = μ + (d − μ), the terms that grow with distance from the origin are separate and
+    # sum exactly
     n = len(x)
     common = n * (2 - k) * base + ((2 * sums.counts - n)[:, None] * offsets).sum(0)
     return 2 * (sums.sums * offsets).sum() + sums.mean @ common
@@ -137,22 +141,22 @@ def classifier(x: matrix.Rows, labels: matrix.Labels, class_vectors: matrix.Rows
 
 @in_kind
 def triplet(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
-    """Triplet objective: minus the triplet loss without margin, summed over all triplets (equation 5).
+    """Compute the triplet objective: minus the triplet loss without margin, summed over all triplets (equation 5).
 
-    O_T = −Σ_a Σ_p Σ_n max(‖a − p‖ − ‖a − n‖, 0) over all anchors a, positives p ≠ a of its label, negatives n. At most
-    0, which is reached where every row is nearer to its own class than to all other rows, and where all rows are equal.
-    In blocks of anchors, each with its distances sorted, so that every distance is counted at once: time O(n²(d + log
-    n)), memory O(nd), for the gradient too. Source: Mickus et al. 2024.
+    O_T = −Σ_a Σ_p Σ_n max(‖a − p‖ − ‖a − n‖, 0) over all anchors a, positives p ≠ a with the label of a, and negatives
+    n. It is at most 0, which is reached if every row is nearer to its own class than to all other rows, and if all rows
+    are equal. The distances of each anchor are sorted so that every distance is counted at once, in blocks of anchors.
+    This takes time O(n²(d + log n)) and memory O(nd), also for the gradient. Source: Mickus et al. 2024.
 
     Args:
         x: Rows, (n, d), n ≥ 3.
-        labels: One label per row, (n,), at least two values, one of them on two rows.
+        labels: One label per row, (n,), with at least two distinct values, one of which occurs at least twice.
 
     Returns:
-        The objective, a float (for tensors a 0-d float64 tensor).
+        The objective, a float (a 0-d float64 tensor for tensor input).
 
     Raises:
-        InputError: There are fewer rows, or the labels do not fit.
+        InputError: If there are fewer than three rows, or the labels do not fit.
 
     Example:
         >>> import numpy as np
@@ -164,8 +168,8 @@ def triplet(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
     """
 
     def term(distances: Float[Tensor, "b n"], same: Bool[Tensor, "b n"]) -> Float[Tensor, ""]:
-        # a positive counts once for each nearer negative, a negative once, with −, for each farther positive; the
-        # anchor itself has no nearer negative, and of a positive and a negative equally far the counts cancel
+        # each positive counts once per nearer negative, and each negative counts −1 per farther positive; the anchor
+        # itself has no nearer negative, and the counts of a positive and a negative at equal distance cancel
         distances, order = distances.sort(dim=1)
         positive = same.gather(1, order)
         nearer = (~positive).cumsum(1)
@@ -177,22 +181,23 @@ def triplet(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
 
 @in_kind
 def triplet_bound(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
-    """Upper bound of the triplet objective: a weighted sum of distances (equation 5).
+    """Compute an upper bound of the triplet objective: a weighted sum of distances (equation 5).
 
-    Σ_a Σ_d' sign_wgt(ℓ(a), ℓ(d')) ‖a − d'‖ over all ordered pairs; sign_wgt = |D_ω| − |D| for equal labels, |D_ω| − 1
-    otherwise, ω the label of the anchor a. It bounds O_T only; that it bounds O_S too, as the paper remarks, is false.
-    Unbounded both ways; 0 where all rows are equal, and on average for random labels. In blocks: time O(n²d), memory
-    O(nd), for the gradient too. Source: Mickus et al. 2024.
+    The bound is Σ_a Σ_d' sign_wgt(ℓ(a), ℓ(d')) ‖a − d'‖ over all ordered pairs, where sign_wgt is |D_ω| − |D| for equal
+    labels and |D_ω| − 1 otherwise, and ω is the label of the anchor a. It bounds only O_T; the paper's remark that it
+    also bounds O_S is false. It is unbounded in both directions. It is 0 if all rows are equal, and 0 on average for
+    random labels. It is computed in blocks, in time O(n²d) and memory O(nd), also for the gradient. Source: Mickus et
+    al. 2024.
 
     Args:
         x: Rows, (n, d), n ≥ 3.
-        labels: One label per row, (n,), at least two values, one of them on two rows.
+        labels: One label per row, (n,), with at least two distinct values, one of which occurs at least twice.
 
     Returns:
-        The bound, a float (for tensors a 0-d float64 tensor).
+        The bound, a float (a 0-d float64 tensor for tensor input).
 
     Raises:
-        InputError: There are fewer rows, or the labels do not fit.
+        InputError: If there are fewer than three rows, or the labels do not fit.
 
     Example:
         >>> import numpy as np
@@ -216,7 +221,7 @@ def _sum_over_anchors(term: Callable[..., Tensor], x: matrix.Rows, labels: Any) 
     if k == len(x):
         raise InputError(f"each of the {k} rows has a label of its own; a triplet needs a class of two")
     codes = codes.to(x.device)
-    rows = x.double() - matrix.mean_row(x)  # near rows far from the origin would cancel in products
+    rows = x.double() - matrix.mean_row(x)  # rows close together but far from the origin would cancel in products
 
     def of_anchors(anchors: Tensor, labels: Tensor) -> Tensor:
         return term(_distances(anchors, rows), codes == labels[:, None])
@@ -224,13 +229,13 @@ def _sum_over_anchors(term: Callable[..., Tensor], x: matrix.Rows, labels: Any) 
     step = max(1, DISTANCES // len(rows))
     total = rows.new_zeros(())
     for anchors, labels in zip(rows.split(step), codes.split(step), strict=True):
-        # distances are computed again for the gradient, so that n × n numbers are never kept
+        # distances are recomputed for the gradient, so that n × n numbers are never stored
         total = total + checkpoint(of_anchors, anchors, labels, use_reentrant=False, preserve_rng_state=False)
     return total
 
 
 def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
-    """‖x_i − y_j‖ with gradient 0 at 0, where a row meets itself."""
+    """Return ‖x_i − y_j‖ with gradient 0 at distance 0, where a row is compared with itself."""
     squares = squared_distances(x, y)
     at_zero = squares <= 0
     return squares.masked_fill(at_zero, 1).sqrt().masked_fill(at_zero, 0)
@@ -238,12 +243,12 @@ def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective as `ClassificationCallback` takes it, in place of a registered measure.
+    """An objective that `ClassificationCallback` accepts in place of a registered measure.
 
     Args:
-        function: Of the rows, or of rows and labels.
-        takes: Which of both, as `Measure.takes`.
-        statistic: `Moments` if it takes these in place of rows, as `Measure.statistic`.
+        function: Function of the rows, or of rows and labels.
+        takes: Arguments of the function, as in `Measure.takes`: "rows" or "labeled rows".
+        statistic: `Moments` if the function accepts them in place of rows, as in `Measure.statistic`.
     """
 
     function: Callable[..., Tensor]
@@ -254,7 +259,7 @@ class Objective:
         return self.function(*sets)
 
 
-# by the names in configs and records; numbers.yaml says what they mean
+# keys are the names in configs and records; numbers.yaml explains them
 OBJECTIVES = {
     "objective_silhouette": Objective(silhouette),
     "objective_isotropy": Objective(isotropy, takes="rows", statistic=Moments),

@@ -1,4 +1,4 @@
-"""From the states of a training to result rows, and back."""
+"""Conversion between the recorded states of a training and result rows."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig,
 from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask, Loaded
 from clip_geometry_experiments.mickus2024.classify.training import LayerPlace, Model
 
-SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out
+SEED = "classifier.seed"  # seed of the initial weights; a row's own `seed` is for samples and held-out examples
 
-KINDS = ("silhouette", "isoscore")  # what is correlated
+KINDS = ("silhouette", "isoscore")  # measures that are correlated
 SHUFFLED = "shuffled labels"
 
 Values = NDArray[np.float64]
-Curves = dict[LayerPlace, Values]  # of each place, (seeds, states)
+Curves = dict[LayerPlace, Values]  # LayerPlace → values (seeds, states)
 
 
 def state_row(config: ClassifyConfig, loaded: Loaded, place: LayerPlace, values: Sequence[float], seed: int) -> Record:
-    """All states of one number in one row: `trajectory`, None where it is undefined; the row's value is the last."""
+    """Return one row with all states of a number in `trajectory`, None where undefined; its value is the last."""
     states = trajectories.trajectory(values)
     n, d = _size(config, loaded, place)
     at = {**config.options(), SEED: seed, "examples": place.examples, "layer": place.layer}
@@ -38,7 +38,7 @@ def state_row(config: ClassifyConfig, loaded: Loaded, place: LayerPlace, values:
 
 def _size(config: ClassifyConfig, loaded: Loaded, place: LayerPlace) -> tuple[int, int | None]:
     problem = loaded.unseen if place.examples == "held out" else loaded.trained
-    assert problem is not None  # there is no such place otherwise
+    assert problem is not None  # otherwise no such place exists
     if place.layer == "output":
         return len(problem.examples), None
     unpaired = place.layer == "input" and known_measure(place.measure).takes == "rows"
@@ -48,13 +48,13 @@ def _size(config: ClassifyConfig, loaded: Loaded, place: LayerPlace) -> tuple[in
 
 
 def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) -> Iterator[Row]:
-    """Correlations over all states of these seeds together, in every layer that is trained.
+    """Compute correlations over all states of the seeds in `curves`, for every trained layer.
 
-    Every silhouette is compared with the first IsoScore, and the first silhouette with every IsoScore. Rows of several
-    seeds have the correlation within each seed in `seed_values`. Their standard error is that of the pooled
-    correlation, by the jackknife over seeds. Where shuffled labels were trained, `null_values` has the correlation
-    within each seed, and the null value is their mean: every seed deals other labels, so pooling its states with those
-    of other seeds would mix their curves.
+    Every silhouette is correlated with the first IsoScore, and the first silhouette with every IsoScore. For several
+    seeds, `seed_values` holds the correlation within each seed, and the standard error is that of the pooled
+    correlation, by the jackknife over seeds. If shuffled labels were trained, `null_values` holds their correlation
+    within each seed, and the null value is the mean of these: each seed permutes the labels differently, so pooling
+    states across seeds would mix their curves.
     """
     silhouettes, scores = ([name for name in config.measures if kind_of(name) == kind] for kind in KINDS)
     pairs = [(x, y) for x in silhouettes for y in scores if x == silhouettes[0] or y == scores[0]]
@@ -70,13 +70,16 @@ def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) ->
 
 
 def of_seeds(x: Values, y: Values, name: str = "pearson") -> list[float]:
-    """A correlation over the states of each seed, without those in which it is undefined."""
+    """Compute a correlation over the states of each seed, leaving out seeds where it is undefined."""
     found = (trajectories.correlations(*each)[name] for each in zip(x, y, strict=True))
     return [each for each in found if each is not None]
 
 
 def _over_seeds(name: str, x: Values, y: Values, null: Sequence[Values]) -> Row:
-    """What a row of several seeds adds to the pooled correlation. null: the curves of shuffled labels, if trained."""
+    """Return the fields that a row of several seeds adds to the pooled correlation.
+
+    `null` holds the curves of shuffled labels, or is empty if these were not trained.
+    """
     found = of_seeds(x, y, name)
     row: Row = {"seed_values": found}
     others = [np.arange(len(x)) != seed for seed in range(len(x))]
@@ -92,8 +95,8 @@ def _over_seeds(name: str, x: Values, y: Values, null: Sequence[Values]) -> Row:
 
 
 def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Record]:
-    """Standard deviation (n − 1) over seeds of silhouettes, IsoScores, loss and accuracy: the largest over the states,
-    and their mean."""
+    """Compute the standard deviation (n − 1) over seeds of silhouettes, IsoScores, loss and accuracy: the largest and
+    the mean over the states."""
     for place, values in curves.items():
         told = (place.layer == "output" or kind_of(place.measure) in KINDS) and place.examples != SHUFFLED
         if told and len(values) > 1 and np.isfinite(values).all():
@@ -110,17 +113,17 @@ def size_rows(config: ClassifyConfig, task: ClassificationTask) -> Iterator[Reco
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> Curves:
-    """The states in these rows, NaN where a number is undefined; seeds in the order of the rows."""
+    """Collect the states in these rows, NaN where a number is undefined; seeds keep the order of the rows."""
     return trajectories.curves_by(
         lambda row: LayerPlace(row["measure"], row["at"]["examples"], row["at"]["layer"]), rows
     )
 
 
 def correlated(measures: Sequence[str]) -> tuple[str, ...]:
-    """Those that correlations are of."""
+    """Return the measures that enter correlations."""
     return tuple(name for name in measures if kind_of(name) in KINDS)
 
 
 def kind_of(measure: str) -> str:
-    """The measure that this is a variant of."""
+    """Return the base name of a measure, without the variant in brackets."""
     return measure.partition("[")[0]

@@ -1,4 +1,4 @@
-"""What is classified: items with their first embeddings, and examples that are an item or a pair of items."""
+"""The classification task: items with their initial embeddings, and examples, each of one item or a pair of items."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,13 +23,13 @@ from clip_geometry_experiments.tasks.items import held_out, labeled_task
 
 @dataclass(frozen=True, eq=False)
 class ClassificationTask:
-    """Items, the examples made of them, and the targets of these.
+    """Items, the examples made of them, and the targets of the examples.
 
     Args:
-        items: (m, d) float32, the first embeddings of distinct items.
-        examples: (n, s) item numbers, s items for each example.
-        targets: (n,) class numbers 0..k−1, or (n, k) of 0 and 1 if an example has any number of k labels.
-        outputs: k, the outputs of the classifier.
+        items: Initial embeddings of distinct items, (m, d), float32.
+        examples: Indices of the items of each example, (n, s), with s items per example.
+        targets: Class indices 0..k−1, (n,), or 0/1 labels, (n, k), if an example can have any number of k labels.
+        outputs: Number of outputs of the classifier, k.
     """
 
     items: Float[Tensor, "m d"]
@@ -41,9 +41,18 @@ class ClassificationTask:
     def of(
         cls, items: np.ndarray, examples: np.ndarray, labels: np.ndarray, outputs: int | None = None
     ) -> "ClassificationTask":
-        """From arrays. labels: (n,) integers from 0, or (n, k) of 0 and 1. outputs: as many as the labels need if None.
-        Raises InputError for a single class."""
-        rows = as_rows(np.array(items, dtype=np.float32), name="items")  # a copy: these are trained
+        """Build a task from arrays.
+
+        Args:
+            items: Initial embeddings of the items, (m, d).
+            examples: Indices of the items of each example, (n, s).
+            labels: Integers from 0, (n,), or 0/1 labels, (n, k).
+            outputs: Number of outputs of the classifier; None uses as many as the labels need.
+
+        Raises:
+            InputError: If all examples are of one class.
+        """
+        rows = as_rows(np.array(items, dtype=np.float32), name="items")  # a copy, because the rows are trained
         one_label = labels.ndim == 1
         needed = int(labels.max()) + 1 if one_label else labels.shape[1]
         targets = torch.from_numpy(labels.astype(np.int64 if one_label else np.float32))
@@ -62,12 +71,12 @@ class ClassificationTask:
 
     @property
     def width(self) -> int:
-        """Columns of the classifier's inputs: the embeddings of a pair side by side."""
+        """Number of columns of the classifier's inputs; the embeddings of a pair are concatenated."""
         return self.examples.shape[1] * self.items.shape[1]
 
     @cached_property
     def classes(self) -> Int[Tensor, " n"]:
-        """Classes for the silhouette, on the CPU: the label, or the distinct vector of labels."""
+        """Classes for the silhouette, on the CPU: the labels, or the distinct label vectors."""
         targets = self.targets.cpu()
         return torch.unique(targets, dim=0, return_inverse=True)[1] if self.multi_label else targets
 
@@ -77,26 +86,26 @@ class ClassificationTask:
         )
 
     def inputs(self, items: Float[Tensor, "m d"], chosen: Tensor | slice = slice(None)) -> Float[Tensor, "n w"]:
-        """The classifier's inputs for these embeddings of the items; chosen: of some examples only."""
+        """Return the classifier's inputs for these item embeddings; `chosen` selects some of the examples."""
         return items[self.examples[chosen]].flatten(1)
 
     def shuffled(self, seed: int) -> "ClassificationTask":
-        """The same items and examples with the targets dealt to them at random."""
+        """Return the task with its targets randomly permuted across the examples."""
         dealt = np.random.default_rng(seed).permutation(len(self.targets))
         return replace(self, targets=self.targets[torch.from_numpy(dealt)])
 
     def subset(self, examples: np.ndarray) -> "ClassificationTask":
-        """Some of the examples, with their items."""
+        """Return the task with some of the examples and their items."""
         chosen = self.examples[torch.from_numpy(examples)]
         items, numbers = torch.unique(chosen, return_inverse=True)
         return ClassificationTask(self.items[items], numbers, self.targets[torch.from_numpy(examples)], self.outputs)
 
 
 def hold_out(task: ClassificationTask, share: float, seed: int) -> tuple[ClassificationTask, ClassificationTask | None]:
-    """Splits off about a `share` of the examples, whose items occur in no other example; None for share 0.
+    """Split off about a `share` of the examples whose items occur in no other example; return None for a share of 0.
 
-    Examples that share an item, directly or through others, stay together. Raises InputError if they are linked so
-    closely that none can be held out, and if either subset has a single class.
+    Examples that share an item, directly or through other examples, stay together. Raises InputError if the examples
+    are linked so closely that none can be held out, or if either subset has a single class.
     """
     if share == 0:
         return task, None
@@ -106,7 +115,7 @@ def hold_out(task: ClassificationTask, share: float, seed: int) -> tuple[Classif
 
 
 class Loaded(NamedTuple):
-    """What is trained, what is held out, and where the embeddings come from. context: fields that all records share."""
+    """The trained and held-out examples, and `context`, the origin of their embeddings, which all records share."""
 
     task: Task
     trained: ClassificationTask
@@ -115,19 +124,22 @@ class Loaded(NamedTuple):
 
 
 def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loaded:
-    """task: that of config.task. Raises InputError for data without labels, and for a split that is not possible."""
+    """Embed the items, transform them and split the examples; `task` is the task that `config.task` names, or None.
+
+    Raises InputError if the data have no labels or the split is not possible.
+    """
     modality = config.modality if task is None else "text"
     sets = workspace.embeddings(config.model, config.items, limit=None, batch_size=config.batch_size, only=modality)
     if modality not in sets:
         raise InputError(f"{config.items.name} has no {modality} embeddings but {' and '.join(sets)}; set modality")
     rows, source = sets[modality], {}
     if config.task is None or task is None:
-        task, first = labeled_task(config.items.name, rows)  # images are items, equal captions are one item
+        task, first = labeled_task(config.items.name, rows)  # each image is an item; equal captions are one item
         rows = rows.take(first)
     else:
         if len(rows) != len(task.items):
             raise InputError(f"{len(rows)} of the {len(task.items)} items of {task.name} could be embedded")
-        # the data set called `task` is only the way in which its items are embedded
+        # the data set called `task` serves only to embed the items
         options = config.task.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
         source = {"dataset": task.name, "data_options": options, "split": config.task.split}
     sets, steps = {modality: rows}, parse_pipeline(config.pipeline)

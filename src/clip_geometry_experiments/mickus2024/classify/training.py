@@ -1,4 +1,4 @@
-"""Full-batch Adam on embeddings and a classifier, or on embeddings alone by triplets; what is measured of a state."""
+"""Full-batch Adam on embeddings and a classifier, or on embeddings alone by triplets, and measurement of its states."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +22,11 @@ LOSS, ACCURACY = "classify.loss", "classify.accuracy"
 
 
 class LayerPlace(NamedTuple):
-    """What a number is of.
+    """The measure, examples and layer that a number belongs to.
 
     Args:
-        measure: its name.
-        examples: "trained", "held out", or "shuffled labels": trained with labels that were dealt at random.
+        measure: Name of the measure.
+        examples: "trained", "held out", or "shuffled labels" for training with randomly permuted labels.
         layer: "input" of the classifier, "hidden", or "output" for loss and accuracy.
     """
 
@@ -36,13 +36,13 @@ class LayerPlace(NamedTuple):
 
 
 class Classifier(nn.Module):
-    """A linear layer on the embeddings of an example's items side by side, or two with a ReLU between."""
+    """A linear layer on the concatenated embeddings of an example's items, or two layers with a ReLU between them."""
 
     def __init__(self, width: int, outputs: int, config: TrainingConfig, seed: int):
         super().__init__()
         deep = config.classifier == "two-layer"
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # drawn on the CPU, so that they are the same on every device
+            torch.manual_seed(seed)  # drawn on the CPU, so the weights are the same on every device
             self.first = nn.Linear(width, config.hidden if deep else outputs, bias=config.bias)
             self.second = nn.Linear(config.hidden, outputs, bias=config.bias) if deep else None
         with torch.no_grad():
@@ -50,25 +50,25 @@ class Classifier(nn.Module):
                 parameter *= config.init_scale
 
     def forward(self, items: Float[Tensor, "m d"], examples: Int[Tensor, "n s"]) -> Float[Tensor, "n k"]:
-        """Scores of the examples."""
+        """Return the scores of the examples, (n, k)."""
         return self._first(items, examples) if self.second is None else self.second(self.hidden(items, examples))
 
     def hidden(self, items: Float[Tensor, "m d"], examples: Int[Tensor, "n s"]) -> Float[Tensor, "n h"]:
-        """After the ReLU of a two-layer classifier."""
+        """Return the activations after the ReLU of a two-layer classifier, (n, h)."""
         return self._first(items, examples).relu()
 
     def _first(self, items: Float[Tensor, "m d"], examples: Int[Tensor, "n s"]) -> Float[Tensor, "n k"]:
-        """The layer on each item, added up by example: (n, s·d) inputs, and their gradient, are never made."""
+        """Apply the layer to each item and sum by example; the (n, s·d) inputs and their gradient are never built."""
         places = examples.shape[1]
         weight = self.first.weight.view(-1, items.shape[1])  # (k·s, d)
         scores = (weight @ items.T).view(-1, places, len(items))
-        # of a gather by [], the gradient would be summed in no fixed order
+        # indexing with [] would sum its gradient in no fixed order
         added = sum(functional.embedding(examples[:, place], scores[:, place].T) for place in range(places))
         return added if self.first.bias is None else added + self.first.bias  # pyright: ignore[reportReturnType]
 
 
 class Model(nn.Module):
-    """What is trained: the embeddings, and a classifier on them unless the loss is the triplet loss."""
+    """The trained parameters: the embeddings, and a classifier on them unless the loss is the triplet loss."""
 
     def __init__(self, task: ClassificationTask, config: TrainingConfig, seed: int):
         super().__init__()
@@ -81,35 +81,35 @@ class Model(nn.Module):
 
 
 def classification_loss(scores: Float[Tensor, "n k"], targets: Tensor) -> Float[Tensor, ""]:
-    """Cross-entropy; for multi-hot targets (n, k) binary cross-entropy, mean over examples and labels."""
+    """Return the cross-entropy; for multi-hot targets (n, k), the mean binary one over examples and labels."""
     if targets.ndim == 2:
         return functional.binary_cross_entropy_with_logits(scores, targets)
     return functional.cross_entropy(scores, targets)
 
 
 def triplet_loss(rows: Float[Tensor, "n w"], classes: Int[Tensor, " n"]) -> Float[Tensor, ""]:
-    """Mean of max(‖a − p‖ − ‖a − n‖, 0) over all triplets: −O_T by their number."""
+    """Return the mean of max(‖a − p‖ − ‖a − n‖, 0) over all triplets: −O_T divided by the number of triplets."""
     sizes = torch.bincount(classes).double()
     triplets = (sizes * (sizes - 1) * (len(rows) - sizes)).sum()
     return -objectives.triplet(rows, classes) / triplets.to(rows.device)
 
 
 def accuracy(scores: Float[Tensor, "n k"], targets: Tensor) -> float:
-    """Fraction of examples whose highest score is their class; for multi-hot targets, with all labels right."""
+    """Return the share of examples whose highest score is their class or, if multi-hot, with all labels correct."""
     right = (scores.argmax(1) == targets) if targets.ndim == 1 else ((scores > 0) == (targets > 0)).all(1)
     return int(right.sum()) / len(right)
 
 
 class ClassificationTrainer(Trainer):
-    """Trains the embeddings of a task, and a classifier on them.
+    """Trains the embeddings of a task, and a classifier on them unless the loss is the triplet loss.
 
     Args:
-        task: what is trained.
-        config: of model and optimizer.
-        updates: steps, each on all examples.
-        seed: of the first weights of the classifier.
-        unseen: examples whose items are not trained, None for none.
-        device: where.
+        task: The task to train on.
+        config: Config of the model and the optimizer.
+        updates: Number of steps, each on all examples.
+        seed: Seed of the initial weights of the classifier.
+        unseen: Held-out examples, whose items are not trained; None for none.
+        device: Device to train on.
     """
 
     Place = LayerPlace
@@ -134,8 +134,10 @@ class ClassificationTrainer(Trainer):
 
     @torch.enable_grad()
     def outputs(self) -> tuple[Tensor, Tensor | None]:
-        """(the loss, with its gradient; scores of the examples, None without a classifier), computed once in a state:
-        they are measured, and then the step uses them."""
+        """Return the loss, with its gradient, and the scores of the examples (None without a classifier).
+
+        They are computed once per state: first they are measured, and then the step uses them.
+        """
         if self._computed is None or self._computed[0] != self.number:
             scores = None if self.classifier is None else self.classifier(self.items, self.task.examples)
             if scores is None:
@@ -154,7 +156,7 @@ class ClassificationTrainer(Trainer):
 
 
 def recorded_updates(updates: int, every: int) -> list[int]:
-    """0, every, 2·every, … and the last."""
+    """Return the recorded updates: 0, every, 2·every, … and the last."""
     return sorted({*range(0, updates + 1, every), updates})
 
 
@@ -163,10 +165,10 @@ class ClassificationCallback:
     """Measures a state of a `ClassificationTrainer`: loss, accuracy, and the named measures of every layer.
 
     Args:
-        names: the measures.
-        sample: rows to measure, sampled again in every state, if there are more; None for all. The sample depends on
-            seed and update only, so that a resumed training draws the same.
-        seed: of the samples.
+        names: Names of the measures.
+        sample: Maximum number of rows to measure, sampled again in every state; None measures all. The sample depends
+            only on seed and update, so a resumed training draws the same one.
+        seed: Seed of the samples.
     """
 
     names: Sequence[str]
@@ -193,8 +195,8 @@ class ClassificationCallback:
     ) -> dict[LayerPlace, float]:
         classifier, number = trainer.classifier, trainer.number
         deep = classifier is not None and classifier.second is not None
-        layers: dict[str, tuple[ClassificationTask, nn.Linear | None]] = {}  # with the linear layer on it
-        if examples == "trained" or number == 0:  # nothing trains the items of held-out examples
+        layers: dict[str, tuple[ClassificationTask, nn.Linear | None]] = {}  # each with the linear layer on top of it
+        if examples == "trained" or number == 0:  # the items of held-out examples are never trained
             layers["input"] = replace(task, items=items), None if classifier is None or deep else classifier.first
         if classifier is not None and deep:
             hidden = classifier.hidden(items, task.examples)
@@ -209,12 +211,13 @@ class ClassificationCallback:
     def _of_layer(
         self, task: ClassificationTask, linear: nn.Linear | None, update: int, *, strict: bool
     ) -> dict[str, float]:
-        """The measures of a layer; NaN if one is undefined, unless `strict`, which lets its InputError through.
+        """Compute the measures of a layer; an undefined measure is NaN, or with `strict` raises its InputError.
 
         Args:
             task: The examples, with the rows of the layer as items.
-            linear: The linear layer on them, whose weights are class vectors where targets are class numbers.
-            update: Of the state.
+            linear: The linear layer on top of the rows; its weights are the class vectors if the targets are class
+                indices.
+            update: Update of the state.
             strict: Whether an undefined measure is an error.
         """
         rng = np.random.default_rng([self.seed, update])
@@ -241,15 +244,18 @@ class ClassificationCallback:
         return found
 
     def _sample(self, rng: np.random.Generator, n: int) -> Tensor:
-        """Row numbers, of a sample or of all rows."""
+        """Return row indices, of a sample or of all rows."""
         if self.sample is None or n <= self.sample:
             return torch.arange(n)
         return torch.from_numpy(np.sort(rng.choice(n, self.sample, replace=False)))
 
 
 def _moments(x: Float[Tensor, "n d"], *, fourth: bool) -> Moments:
-    """Moments with M2 by float32 products, as `scatter` of wide rows has it, where `Moments.of` takes float64 ones; the
-    third and fourth moments, which only isoscore[unbiased] needs, or NaN."""
+    """Compute moments with M2 from float32 products, as `scatter` does for wide rows.
+
+    `Moments.of` uses float64 products. The third and fourth moments, which only isoscore[unbiased] needs, are NaN
+    unless `fourth` is true.
+    """
     m2 = scatter(x)
     mean = t = torch.full_like(m2[0], torch.nan)
     q = mean[0]

@@ -21,10 +21,11 @@ from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTra
 
 
 class Finetune(Experiment):
-    """Figures 1-3 and 5-7 of Rudman & Eickhoff 2024: transformer and head are trained for a task, with the plain loss,
-    with I-STAR or CosReg added to it, or with the plain loss and all-but-the-top before the head.
+    """Figures 1-3 and 5-7 of Rudman & Eickhoff 2024: fine-tuning of a transformer and a head with different methods.
 
-    A cell is a method and a seed; the last one pools the seeds, and correlates performance and isotropy.
+    The methods are the plain loss, I-STAR or CosReg added to the loss, and the plain loss with all-but-the-top before
+    the head. A cell is one method with one seed. The last cell pools the seeds and correlates performance with
+    isotropy.
     """
 
     Config = FinetuneConfig
@@ -32,12 +33,12 @@ class Finetune(Experiment):
 
     @cached_property
     def examples(self) -> tuple[data.Examples, data.Examples]:
-        """(trained, validation)."""
+        """The training examples and the validation examples."""
         return data.train_and_validation(self.config)
 
     @cached_property
     def inputs(self) -> tuple[data.Windows, data.Windows]:
-        """The same as tokens, which any model of this config shares."""
+        """The tokens of the training and the validation examples, which any model of this config shares."""
         config = self.config
         model, tokenizer = load_transformer(config.model, self.examples[0].texts)
         if config.model.pooling == "cls" and self.examples[0].kind != "span":
@@ -63,7 +64,7 @@ class Finetune(Experiment):
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        """What all numbers depend on besides method and seed."""
+        """Everything that the numbers depend on besides method and seed."""
         train, validation = self.examples
         return self.config.settings("seeds", "methods") | {
             "model_revision": self.config.model.revision(),
@@ -73,7 +74,7 @@ class Finetune(Experiment):
         }
 
     def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
-        """key: of the cell, which the checkpoint is named after."""
+        """Train with one method and seed and return result rows; `key`, the cell's key, names the checkpoint."""
         remove_finished(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]
@@ -91,7 +92,7 @@ class Finetune(Experiment):
         return [{**origin, **row, "at": {**at, **row["at"]}} for row in rows]
 
     def trainer(self, method: Method, seed: int) -> FineTuningTrainer:
-        """Before its first step."""
+        """Return the trainer in its state before the first step."""
         config, (train_on, _) = self.config, self.examples
         transformer, _ = load_transformer(config.model, train_on.texts)
         model = FineTuned(
@@ -105,20 +106,20 @@ class Finetune(Experiment):
         return FineTuningTrainer(model, self.inputs[0], config, method, seed=seed, device=device)
 
     def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> FineTuningTrainer:
-        """After its last step, resumed from the checkpoint if there is one."""
+        """Return the trainer after the last step, resumed from the checkpoint if there is one."""
         trainer = self.trainer(method, seed)
         trainer.run(checkpoint=checkpoint, name=f"{self.examples[0].name}, {method}, seed {seed}")
         return trainer
 
     def _pooled_rows(self) -> list[Row]:
-        """Computed from the trainings' records, which are written by now."""
+        """Compute the pooled rows from the records of the trainings, which are already written."""
         rows = measuring.pooled_rows(row for row in self.finished_rows() if row["at"][measuring.SEED] != measuring.ALL)
         return [{**measuring.context(self.config, self.examples[1]), **row} for row in rows]
 
     # --- the report
 
     def tabled(self, row: Row) -> bool:
-        """Records over all seeds: the others are dots in the figures."""
+        """Show records over all seeds in the table; the others are dots in the figures."""
         return row["at"].get(measuring.SEED) == measuring.ALL
 
     @property
@@ -142,7 +143,7 @@ class Finetune(Experiment):
 
     @classmethod
     def together(cls, planned: "Sequence[Finetune]", folder: Path) -> list[FigureEntry]:
-        """Figure 6: methods over all tasks; figure 5 of all tasks."""
+        """Draw Figure 6 (methods over all tasks) and Figure 5 for all tasks."""
         drawn = draw_tasks({each.label(): each.finished_rows() for each in planned})
         seeds = max(len(each.config.seeds) for each in planned)
         return save_drawings(drawn, folder, origin=f"Up to {seeds} seeds.", group="all runs together")

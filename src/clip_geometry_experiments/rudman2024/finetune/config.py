@@ -23,11 +23,11 @@ Transformer = Annotated[
 
 @dataclass(frozen=True)
 class Method:
-    """A method as a config spells it: none, i_star(-1), cosreg(1), all_but_the_top(3).
+    """A method, written in a config as none, i_star(-1), cosreg(1) or all_but_the_top(3).
 
     Args:
-        name: one of these four.
-        value: λ of the penalty; for all_but_the_top the number of components removed; for none 0.
+        name: "none", "i_star", "cosreg" or "all_but_the_top".
+        value: λ of the penalty; for all_but_the_top, the number of components removed; for none, 0.
     """
 
     name: str
@@ -37,15 +37,18 @@ class Method:
         return self.name if self.name == NONE else f"{self.name}({self.value:g})"
 
     def at(self) -> dict[str, object]:
-        """For the `at` of records."""
+        """Return the method for the `at` of records."""
         if self.name == TOP:
             return {"method": self.name, "components": int(self.value)}
         return {"method": self.name, "lambda": self.value}
 
 
 def parse_method(text: str) -> Method:
-    """The method of `name(value)`. λ = 0 adds nothing, so that i_star(0) and cosreg(0) are none. Raises InputError for
-    anything but FORMS."""
+    """Parse a method written as `name(value)`.
+
+    With λ = 0 a penalty adds nothing, so i_star(0) and cosreg(0) become none. Raises InputError for any text that is
+    not in FORMS.
+    """
     pattern = rf"{NONE}|({I_STAR}|{COSREG})\((-?[\d.]+)\)|({TOP})\(([1-9]\d*)\)"
     match = re.fullmatch(pattern, text.strip())
     if match is None:
@@ -58,18 +61,18 @@ MethodText = Annotated[str, AfterValidator(lambda text: str(parse_method(text)))
 
 
 class FinetuneOptimizerConfig(Config):
-    """Optimizer and penalty.
+    """Config of the optimizer and the penalty.
 
     Args:
-        epochs: passes over the training examples.
-        batch_size: windows of a step.
-        lr: learning rate of AdamW.
-        warmup: share of the steps in which the rate rises from 0; then it falls to 0.
-        weight_decay: of matrices; biases and the weights of layer norms do not decay.
-        clip: largest norm of a gradient, null for any.
-        zeta: shrinkage of IsoScore*.
-        refresh_sample: tokens of the training sample that C_0 of IsoScore* is computed on before every epoch.
-        precision: of the forward pass; parameters and penalties are float32.
+        epochs: Passes over the training examples, at least 1.
+        batch_size: Windows per step, at least 1.
+        lr: Learning rate of AdamW, > 0.
+        warmup: Share of the steps in which the rate rises from 0, in [0, 1); afterwards it falls to 0.
+        weight_decay: Weight decay of matrices; biases and the weights of layer norms do not decay.
+        clip: Maximum gradient norm, > 0; null does not clip.
+        zeta: Shrinkage of IsoScore*, in [0, 1].
+        refresh_sample: Number of training tokens from which C_0 of IsoScore* is recomputed before every epoch.
+        precision: Precision of the forward pass, "fp32" or "bf16"; parameters and penalties are float32.
     """
 
     epochs: int = Field(default=3, ge=1)
@@ -84,19 +87,19 @@ class FinetuneOptimizerConfig(Config):
 
 
 class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
-    """Keys of the experiment.
+    """Config of the experiment `finetune`.
 
     Args:
-        model: a transformer and how it is used; a name, or a section of `TransformerConfig`.
-        task: what it is trained for.
-        held_out: share of the examples of `task` to validate on, none of whose sentences is trained on; 0 for the split
-            "validation" of `task`, all of it whatever the limit of `task` is.
-        methods: none, i_star(λ), cosreg(λ), all_but_the_top(k). The last is fitted on all training examples, for spans
-            on about 20,000 of their tokens.
-        seeds: of the head, the batches and the dropout; `seed` is that of samples and of the held-out split.
-        max_length: tokens of an input, longer ones are cut (default 128); for questions with their passages tokens of a
-            window (default 384).
-        overlap: tokens that consecutive windows share.
+        model: A transformer and its settings: a name, or a section of `TransformerConfig`.
+        task: The task to fine-tune on.
+        held_out: Share of the examples of `task` to validate on, in [0, 1); no sentence occurs in both sets. 0 uses the
+            entire split "validation" of `task`, regardless of the limit of `task`.
+        methods: Methods to compare: none, i_star(λ), cosreg(λ), all_but_the_top(k). The last is fitted on all training
+            examples or, for spans, on about 20,000 of their tokens.
+        seeds: Seeds of the head, the batches and the dropout; `seed` is the seed of the samples and the held-out split.
+        max_length: Maximum number of tokens per input (default 128); longer inputs are truncated. For questions with
+            passages, the number of tokens per window (default 384).
+        overlap: Number of tokens that consecutive windows share.
     """
 
     model: Transformer
@@ -118,13 +121,13 @@ class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
         return tuple(map(parse_method, self.methods))
 
     def validation_task(self) -> TaskConfig:
-        """The split "validation" of the task. Raises InputError where the task has no other split."""
+        """Return the split "validation" of the task. Raises InputError if the task has no other split."""
         task, path = self.task, getattr(self.task, "path", None)
         if "validation" not in task.SPLITS or task.split == "validation" or (path is not None and path.is_file()):
             raise InputError(
                 f"the task {task.name} has one set of examples here; set held_out to the share of examples to "
                 "validate on"
             )
-        # a limit makes trainings short; of the validation split it would only make numbers less sure
+        # a limit keeps trainings short; on the validation split it would only make the numbers less certain
         values: Mapping[str, Any] = task.model_dump(mode="json", serialize_as_any=True, exclude={"limit"})
         return resolve_task({**values, "split": "validation"})

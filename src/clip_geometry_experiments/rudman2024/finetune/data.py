@@ -1,4 +1,4 @@
-"""What is trained on and validated on: texts with targets, which examples are held out, and the tokens of both."""
+"""Training and validation data: texts with targets, the held-out split, and the tokens of both sets."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ from clip_geometry_experiments.tasks import Task, TaskConfig, load_task
 from clip_geometry_experiments.tasks.items import held_out
 from clip_geometry_experiments.tasks.targets import ScoredPairs
 
-LENGTH, WINDOW = 128, 384  # tokens of an input by default
-PARTS = ("input_ids", "token_type_ids")  # what a transformer is given besides the mask
+LENGTH, WINDOW = 128, 384  # default number of tokens per input
+PARTS = ("input_ids", "token_type_ids")  # inputs of a transformer besides the mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +25,15 @@ class Examples:
     """Texts and targets of a task.
 
     Args:
-        name: of the task.
-        kind: of the targets.
-        texts: for each example a sentence, or a pair of them (a question and its passage).
-        targets: (n,) int64 class numbers, float64 scores, or for spans the first character of the first answer.
-        classes: their names, none for scores and spans.
-        revision: of the files.
-        split: as the records name it.
-        answers: for spans, the accepted answers of each question.
+        name: Name of the task.
+        kind: Kind of the targets: "class", "score" or "span".
+        texts: One tuple per example: a sentence, or a pair of texts such as a question and its passage.
+        targets: Class indices (n,), int64; scores (n,), float64; or for spans, the index of the first character of the
+            first answer, (n,), int64.
+        classes: Names of the classes; empty for scores and spans.
+        revision: Revision of the files.
+        split: Name of the split in the records.
+        answers: For spans, the accepted answers to each question.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Examples:
 
     @property
     def outputs(self) -> int:
-        """Outputs of the head: for an example, or for a token (begin, end)."""
+        """Number of outputs of the head: per example or, for spans, per token (begin, end)."""
         return {"class": len(self.classes), "score": 1, "span": 2}[self.kind]
 
     def take(self, rows: Sequence[int] | np.ndarray, split: str) -> "Examples":
@@ -60,7 +61,7 @@ class Examples:
 
 
 def load_examples(config: TaskConfig) -> Examples:
-    """Loads a task with classes, scores or spans."""
+    """Load a task with classes, scores or spans."""
     name, split = config.name, config.split
     loaded = load_task(config)
     if isinstance(loaded, Task):
@@ -75,7 +76,7 @@ def load_examples(config: TaskConfig) -> Examples:
 
 
 def train_and_validation(config: FinetuneConfig) -> tuple[Examples, Examples]:
-    """Raises InputError if a share cannot be held out."""
+    """Return the training and the validation examples. Raises InputError if no such share can be held out."""
     train = load_examples(config.task)
     if config.held_out:
         return hold_out(train, config.held_out, config.seed)
@@ -83,10 +84,10 @@ def train_and_validation(config: FinetuneConfig) -> tuple[Examples, Examples]:
 
 
 def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
-    """(the training examples, about a `share` of all), with no sentence in both.
+    """Split the examples into training examples and about a `share` to validate on, with no sentence in both.
 
-    Examples that share a sentence, directly or through others, stay together. Raises InputError if they are linked so
-    closely that none can be held out.
+    Examples that share a sentence, directly or through other examples, stay together. Raises InputError if the examples
+    are linked so closely that none can be held out.
     """
     held = held_out(examples.texts, share, seed)
     name = f"{examples.split}, {share:g} held out"
@@ -98,15 +99,15 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Tokens without padding, an entry for each window; an example with a class or a score is one window.
+    """Tokens without padding, one entry per window; an example with a class or a score is a single window.
 
     Args:
-        parts: those of PARTS that model and tokenizer have.
-        targets: (w,) of the example, or (w, 2) first and last token of the answer, both 0 (the first token, [CLS]) if
-            the window lacks it.
-        example: (w,) the example that the window is from.
-        padding: value of each part.
-        places: for spans, (t, 2) for each window, the characters of a token of the passage, -1 for any other token.
+        parts: Those of PARTS that model and tokenizer both have, each with one tensor of token values per window.
+        targets: Targets of the examples, (w,), or for spans the first and last token of the answer, (w, 2); both are 0
+            (the first token, [CLS]) if the window lacks the answer.
+        example: Index of the example that each window comes from, (w,).
+        padding: Padding value of each part.
+        places: For spans, the character offsets of each passage token, (t, 2) per window; -1 for other tokens.
     """
 
     parts: dict[str, list[Tensor]]
@@ -120,11 +121,11 @@ class Windows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(w,) tokens."""
+        """Number of tokens in each window, (w,)."""
         return np.array([len(ids) for ids in self.parts["input_ids"]])
 
     def batch(self, rows: Sequence[int] | np.ndarray, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
-        """(what the transformer is given, padded on the right to the longest; targets)."""
+        """Return the inputs of the transformer, right-padded to the longest window, and the targets."""
         rows = [int(row) for row in rows]
         pad = torch.nn.utils.rnn.pad_sequence
         given = {
@@ -136,13 +137,13 @@ class Windows:
         return given, self.targets[rows].to(device)
 
     def batches(self, rows: Sequence[int] | np.ndarray, size: int) -> Iterator[np.ndarray]:
-        """Numbers of windows, the longest together, so that there is little padding; for what needs no order."""
+        """Yield batches of window indices, sorted by length to reduce padding, for uses that need no order."""
         rows = np.asarray(rows)
         ordered = rows[np.argsort(-self.lengths[rows], kind="stable")]
         yield from (ordered[start : start + size] for start in range(0, len(ordered), size))
 
     def sample(self, tokens: int | None, rng: np.random.Generator) -> np.ndarray:
-        """Random windows with at least this many tokens together; all, in their order, if there are fewer."""
+        """Return random windows that together have at least this many tokens, or all in order if there are fewer."""
         total = self.lengths.sum()
         if tokens is None or tokens >= total:
             return np.arange(len(self))
@@ -153,8 +154,11 @@ class Windows:
 def encode(
     examples: Examples, tokenizer: Any, model: Any, *, name: str, max_length: int | None, overlap: int
 ) -> Windows:
-    """Tokenizes examples. Raises InputError for more tokens than the model takes, and for answers to a model without
-    [CLS], the target of windows without an answer."""
+    """Tokenize examples.
+
+    Raises InputError if max_length exceeds what the model accepts, or if the examples are spans and the model has no
+    [CLS], which is the target of windows without an answer.
+    """
     limit = context_length(tokenizer, model, name)
     max_length = max_length or min(limit, WINDOW if examples.kind == "span" else LENGTH)
     if max_length > limit:
@@ -177,7 +181,7 @@ def encode(
         encoded = tokenizer(list(first), *map(list, second), truncation=True, max_length=max_length)
         example = np.arange(len(examples))
         targets = torch.as_tensor(examples.targets).to(torch.int64 if examples.kind == "class" else torch.float32)
-    # only what the model takes: DistilBERT has no token types, although its tokenizer returns some
+    # only inputs that the model accepts: DistilBERT has no token types, although its tokenizer returns some
     taken = [part for part in PARTS if part in encoded and part in signature(model.forward).parameters]
     parts = {part: [torch.tensor(ids) for ids in encoded[part]] for part in taken}
     padding = {"input_ids": tokenizer.pad_token_id, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
@@ -185,7 +189,7 @@ def encode(
 
 
 def _windows(examples: Examples, tokenizer: Any, name: str, max_length: int, overlap: int) -> Any:
-    """Questions with their passages, tokenized into windows."""
+    """Tokenize questions with their passages into windows."""
     require_cls(tokenizer, name, "answers in a passage need one for windows without; take another model")
     questions, passages = (list(texts) for texts in zip(*examples.texts, strict=True))
     return tokenizer(
@@ -200,16 +204,21 @@ def _windows(examples: Examples, tokenizer: Any, name: str, max_length: int, ove
 
 
 def require_cls(tokenizer: Any, name: str, hint: str) -> None:
-    """Raises InputError if texts do not begin with [CLS], as for decoders: what they begin with, the same word or none,
-    sees nothing of what follows."""
+    """Raise InputError if texts do not begin with [CLS], as for decoders.
+
+    A decoder begins with the same token for every text, or with none, and that token does not see what follows it.
+    """
     ids = tokenizer("a")["input_ids"]
     if tokenizer.cls_token_id is None or ids[:1] != [tokenizer.cls_token_id]:
         raise InputError(f"{name} has no [CLS]; {hint}")
 
 
 def answer_tokens(places: np.ndarray, start: int, answer: str) -> tuple[int, int]:
-    """First and last token of the answer that begins at character `start`; (0, 0) if the window lacks some of it. A
-    token that holds more than an end of the answer is one of its tokens."""
+    """Return the first and last token of the answer that begins at character `start`.
+
+    The result is (0, 0) if the window lacks part of the answer. A token that contains one end of the answer together
+    with other characters counts as part of it.
+    """
     end = start + len(answer)
     inside = np.flatnonzero(places[:, 0] >= 0)
     if not len(inside) or places[inside[0], 0] > start or places[inside[-1], 1] < end:

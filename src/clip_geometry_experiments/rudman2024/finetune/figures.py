@@ -1,4 +1,4 @@
-"""Figures 1 to 3 and 5 to 7 of Rudman & Eickhoff 2024, fine-tuning with a penalty on isotropy, and its sentences."""
+"""Figures 1 to 3 and 5 to 7 of Rudman & Eickhoff 2024, and sentences, about fine-tuning with an isotropy penalty."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,22 +22,22 @@ from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR,
 from clip_geometry_experiments.rudman2024.finetune.measuring import ALL, PERFORMANCE, SEED
 
 TOKENS, SENTENCES = {"rows": "tokens"}, {"rows": "sentences"}
-EMPTY = 0.05  # of the height of the tallest bar: smaller bars are invisible on that scale
-LEAST = 4  # trainings for which a correlation is reported
-# ends of the λ axis and the other methods; Okabe & Ito 2008
+EMPTY = 0.05  # share of the height of the tallest bar; smaller bars are invisible on that scale
+LEAST = 4  # minimum number of trainings for a correlation
+# colors of the ends of the λ axis and of the other methods; Okabe & Ito 2008
 NEGATIVE, ZERO, POSITIVE = (0.00, 0.28, 0.55), (0.14, 0.16, 0.18), (0.75, 0.25, 0.00)
 OTHERS = {COSREG: "#009E73", TOP: "#AA4499"}
 MARKERS = {COSREG: "s", TOP: "D"}
 WIDEST = 5.0  # λ of the most saturated color
 
 Row = Mapping[str, Any]
-Values = Mapping[Method, NDArray[np.float64]]  # of the seeds of each method
+Values = Mapping[Method, NDArray[np.float64]]  # method → values of its seeds
 
 words = Words(Path(__file__).with_name("words.j2"))
 
 
 def draw_finetune(rows: Sequence[Row]) -> dict[str, Drawing]:
-    """Draw the figures of one task that the rows of all trainings allow."""
+    """Draw all figures of one task for which the rows have the numbers."""
     isoscore, performance = over_seeds(rows, "isoscore", TOKENS), over_seeds(rows, PERFORMANCE)
     dimension, cosine = over_seeds(rows, "two_nn", SENTENCES), over_seeds(rows, "average_cosine", TOKENS)
     coordinates, histograms = lists(rows, "coordinates"), lists(rows, "histogram")
@@ -53,14 +53,14 @@ def draw_finetune(rows: Sequence[Row]) -> dict[str, Drawing]:
         drawn["finetune_dimension"] = Drawing("Intrinsic dimension", figure, caption)
     figure = activation_figure(coordinates, shown)
     drawn["finetune_activation"] = Drawing("Average activation", figure, words("activation"))
-    tokens = [each for each in shown if each.name != TOP]  # it has the tokens of plain training
+    tokens = [each for each in shown if each.name != TOP]  # it shares the tokens of plain training
     figure = cosine_figure(histograms, tokens or shown, cosine)
     drawn["finetune_cosines"] = Drawing("Random cosines", figure, words("cosines"))
     return drawn
 
 
 def draw_tasks(runs: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
-    """Draw figures 5 and 6 of several tasks. runs: `task, model` → its rows."""
+    """Draw Figures 5 and 6 for several tasks; `runs` maps `task, model` to the result rows."""
     tasks = {}
     for name, rows in zip(distinct_labels(list(runs)), runs.values(), strict=True):
         isoscore, performance = over_seeds(rows, "isoscore", TOKENS), over_seeds(rows, PERFORMANCE)
@@ -81,7 +81,7 @@ def draw_tasks(runs: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
 
 
 def over_seeds(rows: Iterable[Row], measure: str, at: Mapping[str, Any] | None = None) -> dict[Method, NDArray]:
-    """Method → the defined values of its seeds, in the order of the seeds, of one measure. at: keys the rows have."""
+    """Map each method to the defined values of one measure, ordered by seed; rows must match the keys in `at`."""
     found: dict[Method, dict[int, float]] = {}
     for row in _trainings(rows):
         if row["measure"] == measure and (at or {}).items() <= row["at"].items() and row["value"] is not None:
@@ -90,14 +90,16 @@ def over_seeds(rows: Iterable[Row], measure: str, at: Mapping[str, Any] | None =
 
 
 def correlation(rows: Iterable[Row]) -> tuple[float | None, int]:
-    """Pearson's correlation of IsoScore and performance over the trainings with any λ, None of too few or where one is
-    constant, and the number of these trainings."""
+    """Return Pearson's correlation of IsoScore and performance over the trainings with any λ, and their number.
+
+    The correlation is None if there are too few trainings or one of the two numbers is constant.
+    """
     row = next(row for row in rows if row["measure"] == "finetune.pearson")
     return row["value"] if row["n"] >= LEAST else None, row["n"]
 
 
 def lists(rows: Iterable[Row], field: str) -> dict[Method, NDArray[np.float64]]:
-    """Method → the list in a field of its rows (`coordinates`, `histogram`), of its first seed."""
+    """Map each method to the list in this field (`coordinates` or `histogram`) for its first seed."""
     found: dict[Method, NDArray[np.float64]] = {}
     for row in _trainings(rows):
         if field in row:
@@ -106,7 +108,7 @@ def lists(rows: Iterable[Row], field: str) -> dict[Method, NDArray[np.float64]]:
 
 
 def metric(rows: Iterable[Row]) -> str:
-    """The name of the task's own metric."""
+    """Return the display name of the task's own metric."""
     named = (row["at"].get("metric") for row in rows if row["measure"] == PERFORMANCE)
     name = next((each for each in named if each), "performance")
     return {"matthews": "Matthews' correlation", "score_pearson": "Pearson correlation", "f1": "F1"}.get(name, name)
@@ -125,17 +127,17 @@ def _method(row: Row) -> Method:
 
 
 def on_axis(method: Method) -> bool:
-    """Whether it is a point of the λ axis of I-STAR, which has plain training at 0."""
+    """Whether the method is a point on the λ axis of I-STAR, where plain training is λ = 0."""
     return method.name in (NONE, I_STAR)
 
 
 def ordered(methods: Iterable[Method]) -> list[Method]:
-    """The λ axis of I-STAR with plain training, then the other methods."""
+    """Sort the methods: first the λ axis of I-STAR with plain training, then the others."""
     return sorted(methods, key=lambda each: (not on_axis(each), "" if on_axis(each) else each.name, each.value))
 
 
 def chosen(methods: Iterable[Method]) -> list[Method]:
-    """At most five methods for a figure with a panel or a line for each: both ends of λ, 0, CosReg, all-but-the-top."""
+    """Choose at most five methods to show: both ends of λ, 0, CosReg and all-but-the-top."""
     found = ordered(methods)
     axis = [each for each in found if on_axis(each)]
     picked = [*axis[:1], *(each for each in axis if each.value == 0), *axis[-1:]]
@@ -145,21 +147,23 @@ def chosen(methods: Iterable[Method]) -> list[Method]:
 
 
 def visible(means: Values, shown: Sequence[Method]) -> list[Method]:
-    """The shown methods whose largest coordinate is visible beside the largest of all. In the others (all-but-the-top
-    removes the mean) the largest coordinate is a matter of chance."""
+    """Return the shown methods whose largest coordinate is visible next to the largest of all methods.
+
+    For the other methods, the largest coordinate is due to chance; all-but-the-top, for example, removes the mean.
+    """
     largest = {each: float(np.abs(means[each]).max()) for each in shown if each in means}
     return [each for each, height in largest.items() if height > EMPTY * max(largest.values())]
 
 
 def label(method: Method) -> str:
-    """`I-STAR, λ = −1`; `none (λ = 0)`; `all-but-the-top, 3`."""
+    """Return the label of a method, such as `I-STAR, λ = −1`, `none (λ = 0)` or `all-but-the-top, 3`."""
     value = _minus(method.value)
     named = {NONE: "none (λ = 0)", I_STAR: f"I-STAR, λ = {value}", COSREG: f"CosReg, λ = {value}"}
     return named.get(method.name, f"all-but-the-top, {value}")
 
 
 def color(method: Method) -> str:
-    """Blue for negative λ, orange for positive λ, paler near 0; black for plain training."""
+    """Return blue for negative λ and orange for positive λ, paler near 0, and black for plain training."""
     if not on_axis(method):
         return OTHERS[method.name]
     if method.value == 0:
@@ -182,9 +186,10 @@ def _minus(value: float) -> str:
 
 @styled
 def relation_figure(tasks: Mapping[str, tuple[Values, Values, str]]) -> Figure:
-    """Figure 5: IsoScore against performance, a panel for each task: (IsoScore, performance, its metric).
+    """Draw Figure 5: IsoScore against performance, with one panel per task.
 
-    Dots are trainings; markers and bars are means and standard deviations over seeds.
+    `tasks` maps a task to its IsoScores, its performance and the name of its metric. Dots are trainings; markers and
+    bars are means and standard deviations over seeds.
     """
     columns = min(len(tasks), 2)
     lines = -(-len(tasks) // columns)
@@ -211,7 +216,7 @@ def relation_figure(tasks: Mapping[str, tuple[Values, Values, str]]) -> Figure:
 
 @styled
 def lambda_figure(values: Values, name: str) -> Figure:
-    """Figure 7: a number against λ, mean and deviation over seeds; horizontal lines are the other methods."""
+    """Draw Figure 7: a number against λ, mean and standard deviation over seeds; other methods as horizontal lines."""
     figure, axes = new_axes()
     axis = [method for method in ordered(values) if on_axis(method)]
     x, mean = [method.value for method in axis], [float(values[method].mean()) for method in axis]
@@ -231,8 +236,10 @@ def lambda_figure(values: Values, name: str) -> Figure:
 
 @styled
 def activation_figure(means: Values, shown: Sequence[Method]) -> Figure:
-    """Figure 1: the mean of every coordinate of the sentence embeddings, a panel for each method on one scale; the
-    largest coordinate is labeled where it is visible."""
+    """Draw Figure 1: the mean of every coordinate of the sentence embeddings, one panel per method on one scale.
+
+    The largest coordinate is labeled where it is visible.
+    """
     shown = [method for method in shown if method in means]
     named = visible(means, shown)
     figure = Figure(figsize=(WIDTH, 0.45 + 0.85 * len(shown)), layout="constrained")
@@ -253,9 +260,9 @@ def activation_figure(means: Values, shown: Sequence[Method]) -> Figure:
 
 @styled
 def cosine_figure(histograms: Values, shown: Sequence[Method], means: Values) -> Figure:
-    """Figures 2 and 3: distribution of the cosines of random pairs of last-layer tokens, a line for each method.
+    """Draw Figures 2 and 3: the distribution of cosines of random pairs of last-layer tokens, one line per method.
 
-    histograms: counts in equal bins from −1 to 1. means: of the cosines over seeds, for the legend.
+    `histograms` holds counts in equal bins from −1 to 1. `means` holds mean cosines by seed, for the legend.
     """
     figure, axes = new_axes()
     drawn = {method: histograms[method] for method in shown if method in histograms}
@@ -275,8 +282,10 @@ def cosine_figure(histograms: Values, shown: Sequence[Method], means: Values) ->
 
 @styled
 def methods_figure(tasks: Mapping[str, Values]) -> Figure:
-    """Figure 6: performance of each method, a small marker for each task and a large one for the mean of all tasks,
-    for the methods that all tasks have."""
+    """Draw Figure 6: the performance of each method, with a small marker per task.
+
+    Methods that all tasks have also get a large marker for the mean over tasks.
+    """
     found = list(dict.fromkeys(method for values in tasks.values() for method in values))[::-1]
     figure, axes = new_axes()
     figure.set_size_inches(WIDTH, 0.9 + 0.26 * len(found))
@@ -302,10 +311,13 @@ def methods_figure(tasks: Mapping[str, Values]) -> Figure:
 
 
 def sentences(runs: Mapping[str, Sequence[Row]]) -> list[str]:
-    """The best methods with ties, and of one task IsoScore beside performance. runs: task → its rows."""
+    """Name the best methods with ties and, for a single task, compare IsoScore with performance.
+
+    `runs` maps a task to its result rows.
+    """
     said = []
     for task, rows in runs.items():
-        scores = {}  # of all seeds, whose rows come last, and of the only seed with the error over the examples
+        scores = {}  # rows over all seeds come last and win; a single seed has the error over the examples
         for row in rows:
             if row["measure"] == PERFORMANCE and row.get("standard_error") is not None:
                 scores[_method(row)] = row

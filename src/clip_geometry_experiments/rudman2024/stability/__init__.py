@@ -1,4 +1,4 @@
-"""Errors of estimates of isotropy from few rows of known isotropy (Rudman & Eickhoff 2024, figure 4)."""
+"""Errors of isotropy estimates from few rows with known isotropy (Rudman & Eickhoff 2024, Figure 4)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -17,7 +17,7 @@ from clip_geometry_experiments.kit.training import context
 from clip_geometry_experiments.rudman2024.stability.estimates import CloudConfig, error_rows, scores_of
 from clip_geometry_experiments.rudman2024.stability.figures import draw_stability, tell
 
-CHUNK = 2**22  # entries of the samples that are in memory at once: 32 MB
+CHUNK = 2**22  # maximum number of sample entries in memory at once: 32 MB
 PLAIN, UNBIASED, STAR = "isoscore", "isoscore[unbiased]", "isoscore_star"
 
 
@@ -25,14 +25,15 @@ class StabilityConfig(RunConfig):
     """Config of the experiment `stability`.
 
     Args:
-        clouds: Distributions of known isotropy.
-        d: Dimension.
-        sizes: Numbers of rows n.
-        draws: Independent samples of each size.
-        zetas: ζ of IsoScore*.
-        reference_rows: Rows of the larger sample that C_0 is computed from, drawn again for each sample.
-        table_sizes: The sizes in the table of the report; the sentences are about the first.
-        table_zetas: The ζ in the table and in the second figure.
+        clouds: Distributions of known isotropy, at least one.
+        d: Dimension, at least 2.
+        sizes: Numbers of rows n, each at least 4.
+        draws: Number of independent samples of each size, at least 2.
+        zetas: Values of ζ of IsoScore*, in [0, 1].
+        reference_rows: Number of rows in the larger sample from which C_0 is computed; it is drawn again for each
+            sample.
+        table_sizes: Sizes shown in the table of the report; the sentences describe the first one.
+        table_zetas: Values of ζ shown in the table and in the second figure.
     """
 
     clouds: tuple[CloudConfig, ...] = Field(min_length=1)
@@ -82,7 +83,10 @@ class Stability(Experiment):
         return rows
 
     def scores(self, cloud: CloudConfig, n: int) -> Tensor:
-        """(draws, estimates), a few draws at a time. Each size has its own generator, so that cells are independent."""
+        """Return scores (draws, estimates), computed a few draws at a time.
+
+        Each size has its own generator, so cells are independent.
+        """
         config = self.config
         rng = np.random.default_rng([config.seed, n, config.d])
         chunk = max(1, CHUNK // (config.d * max(n, config.reference_rows)))
@@ -95,7 +99,7 @@ class Stability(Experiment):
         return torch.tensor(found, dtype=torch.float64)
 
     def tabled(self, row: Row) -> bool:
-        """Only some sizes and ζ: the figures show the hundreds of others."""
+        """Show only some sizes and ζ in the table; the figures show the hundreds of others."""
         config = self.config
         return row["n"] in config.table_sizes and row["at"].get("zeta", config.table_zetas[0]) in config.table_zetas
 

@@ -1,4 +1,4 @@
-"""Distributions of known isotropy, IsoScore of their samples, and its errors."""
+"""Distributions of known isotropy, IsoScore estimates from their samples, and the errors of the estimates."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,19 +16,19 @@ from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record
 
-FACTOR, SHARE = 5.0, 0.1  # of the scale mixture: one row in ten is five times as long
+FACTOR, SHARE = 5.0, 0.1  # scale mixture: one row in ten is five times as long
 
 Values = Float[Tensor, " draws"]
 
 
 class CloudConfig(Config):
-    """Rows with covariance ∝ diag(i^−decay), in any basis: the scores are invariant to rotations.
+    """Rows with covariance ∝ diag(i^−decay), in any basis, since the scores are invariant to rotations.
 
     Args:
-        name: In the report.
-        decay: Exponent of the spectrum; 0 for an isotropic distribution.
-        heavy_tailed: A scale mixture, each row multiplied by 5 with probability 1/10 (kurtosis of a coordinate 16.5);
-            otherwise Gaussian.
+        name: Name in the report.
+        decay: Exponent of the spectrum, ≥ 0; 0 is an isotropic distribution.
+        heavy_tailed: Whether to draw from a scale mixture, in which each row is multiplied by 5 with probability 1/10
+            (the kurtosis of a coordinate is 16.5), instead of a Gaussian.
     """
 
     name: str = Field(pattern=r"^[\w ,.()/-]+$")
@@ -36,16 +36,16 @@ class CloudConfig(Config):
     heavy_tailed: bool = False
 
     def variances(self, d: int) -> Float[Tensor, " d"]:
-        """Variances of the coordinates, without the common factor of a scale mixture, which no score depends on."""
+        """Return the variances of the coordinates, up to the common factor of a scale mixture, which scores ignore."""
         return torch.arange(1, d + 1, dtype=torch.float64) ** -self.decay
 
     def isoscore(self, d: int) -> float:
-        """The true score, of the covariance itself."""
+        """Return the true score, computed from the covariance itself."""
         v = self.variances(d)
         return float((v.sum() ** 2 / v.square().sum() - 1) / (d - 1))
 
     def draw(self, draws: int, n: int, d: int, rng: np.random.Generator) -> Float[Tensor, "draws n d"]:
-        """Independent samples of n rows, float64."""
+        """Draw independent samples of n rows, as float64."""
         rows = torch.from_numpy(rng.standard_normal((draws, n, d))) * self.variances(d).sqrt()
         if self.heavy_tailed:
             rows *= torch.from_numpy(np.where(rng.random((draws, n, 1)) < SHARE, FACTOR, 1.0))
@@ -53,8 +53,8 @@ class CloudConfig(Config):
 
 
 def scores_of(x: Float[Tensor, "n d"], reference: Float[Tensor, "m d"], zetas: Sequence[float]) -> list[float]:
-    """IsoScore of rows: plain, corrected (NaN where it is undefined), and for each ζ shrunken to the covariance of the
-    reference."""
+    """Return the IsoScore of rows: plain, unbiased (NaN if undefined), and IsoScore* for each ζ, shrunk toward the
+    covariance of the reference."""
     moments, covariance = Moments.of(x), torch.cov(reference.T)
     try:
         unbiased = float(isoscore(moments, unbiased=True))
@@ -69,7 +69,7 @@ def scores_of(x: Float[Tensor, "n d"], reference: Float[Tensor, "m d"], zetas: S
 
 
 def error_rows(values: Values, truth: float, /, **fields: Any) -> Iterator[Record]:
-    """Bias, standard deviation and root mean square error over the draws, each with its standard error."""
+    """Yield bias, standard deviation and root mean square error over the draws, each with its standard error."""
     known = values[values.isfinite()]
     missing = len(values) - len(known)
     left_out = f"undefined in {missing} of {len(values)} draws, left out; " if missing else ""
@@ -79,7 +79,7 @@ def error_rows(values: Values, truth: float, /, **fields: Any) -> Iterator[Recor
         return
     error = known - truth
     deviation, squared = float(known.std()), error.square()
-    # of the standard deviation and of the root by the delta method, from the fourth moment
+    # errors of the standard deviation and the RMSE use the delta method and the fourth moment
     around = (known - known.mean()).square()
     found = {
         "bias": (float(error.mean()), deviation / math.sqrt(len(known))),
@@ -91,6 +91,6 @@ def error_rows(values: Values, truth: float, /, **fields: Any) -> Iterator[Recor
 
 
 def _of_root(squares: Tensor) -> float:
-    """Standard error of the root of a mean, by the delta method."""
+    """Return the standard error of the root of a mean, by the delta method."""
     root = math.sqrt(float(squares.mean()))
     return float(squares.std()) / math.sqrt(len(squares)) / (2 * root) if root > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Figures of the stability study: IsoScore* against ζ, and bias and error of each estimate against n."""
+"""Figures of the stability study: IsoScore* against ζ, and bias and RMSE of each estimate against n."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,22 +17,24 @@ from clip_geometry_experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, lo
 from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.gallery import Drawing
 
-STYLES = [  # of the estimates
+STYLES = [  # line styles of the estimates
     {"color": color, "marker": marker, "linestyle": line, "markersize": 3}
     for color, marker, line in zip(
         (INDIGO, GREEN, ROSE, "#AA4499", "#999933"), "os^vD", (*LINES, (0, (1, 3))), strict=True
     )
 ]
-LIGHTER, DARKER = np.array([0.78, 0.86, 0.94]), np.array([0.20, 0.13, 0.53])  # few rows, many rows
-SHOWN_SIZES = 5  # curves that remain distinguishable
+LIGHTER, DARKER = np.array([0.78, 0.86, 0.94]), np.array([0.20, 0.13, 0.53])  # colors for few rows and many rows
+SHOWN_SIZES = 5  # maximum number of curves that can be told apart
 TRUE: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 1.0, "zorder": 1}
 
 words = Words(Path(__file__).with_name("words.j2"))
 
 
 def numbers_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """A line for each `cloud`, `n` and `label` of an estimate, with `zeta`, `truth`, `bias`, `standard_deviation` and
-    `rmse`; NaN where a number is undefined."""
+    """Return a table with one line per `cloud`, `n` and `label` of an estimate.
+
+    The other columns are `zeta`, `truth`, `bias`, `standard_deviation` and `rmse`; undefined numbers are NaN.
+    """
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         label, zeta = label_of(**row["at"]), row["at"].get("zeta", np.nan)
@@ -43,17 +45,17 @@ def numbers_of(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def label_of(estimator: str, zeta: float | None = None) -> str:
-    """plain, unbiased, `IsoScore* (ζ = 0.2)`."""
+    """Return the label of an estimate: plain, unbiased, or such as `IsoScore* (ζ = 0.2)`."""
     return {"isoscore": "plain", "isoscore[unbiased]": "unbiased"}.get(estimator) or f"IsoScore* (ζ = {zeta:g})"
 
 
 def labels_of(zetas: Sequence[float]) -> list[str]:
-    """The estimates that the second figure shows."""
+    """Return the labels of the estimates in the second figure."""
     return ["plain", "unbiased", *(label_of("isoscore_star", zeta) for zeta in zetas)]
 
 
 def draw_stability(rows: Sequence[Row], zetas: Sequence[float]) -> dict[str, Drawing]:
-    """Draw both figures. zetas: of IsoScore* in the second figure."""
+    """Draw both figures; `zetas` are the ζ of IsoScore* in the second figure."""
     numbers = numbers_of(rows)
     return {
         "stability_shrinkage": Drawing(
@@ -66,7 +68,7 @@ def draw_stability(rows: Sequence[Row], zetas: Sequence[float]) -> dict[str, Dra
 
 
 def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
-    """What plain IsoScore of n rows is off by, beside the unbiased score, and which estimate has the smallest error."""
+    """Say how biased plain and unbiased IsoScore of n rows are, and which estimate has the smallest error."""
     found: dict[tuple[str, str], dict[str, Row]] = {}  # (estimate, measure) → cloud → row
     for row in rows:
         if row["n"] == n and row["value"] is not None:
@@ -89,7 +91,7 @@ def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
 
 @styled
 def shrinkage_figure(numbers: pd.DataFrame) -> Figure:
-    """Figure 4 of the paper, a panel for each cloud."""
+    """Draw Figure 4 of the paper, with one panel per cloud."""
     stars = numbers.dropna(subset=["zeta"]).sort_values("zeta", kind="stable")
     truths, sizes = _truths(numbers), _some(sorted(numbers["n"].unique()), SHOWN_SIZES)
     figure = Figure(figsize=(WIDTH, 0.5 + 1.75 * len(truths)), layout="constrained")
@@ -112,7 +114,7 @@ def shrinkage_figure(numbers: pd.DataFrame) -> Figure:
 
 @styled
 def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
-    """Two panels for each cloud: bias and root mean square error of the estimates, on common axes."""
+    """Draw two panels per cloud, bias and root mean square error of the estimates, on common axes."""
     truths, sizes = _truths(numbers), sorted(numbers["n"].unique())
     known = numbers.dropna(subset=["rmse"]).sort_values("n", kind="stable")
     figure = Figure(figsize=(WIDTH, 0.6 + 1.45 * len(truths)), layout="constrained")
@@ -137,11 +139,11 @@ def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
 
 
 def _truths(numbers: pd.DataFrame) -> dict[str, float]:
-    """Cloud → true score, in their order."""
+    """Map each cloud to its true score, in the order of the table."""
     return dict(zip(numbers["cloud"], numbers["truth"], strict=True))
 
 
 def _some(sizes: Sequence[int], most: int) -> list[int]:
-    """At most that many sizes, evenly spread, with the first and the last."""
+    """Return at most `most` sizes, evenly spaced and including the first and the last."""
     places = np.linspace(0, len(sizes) - 1, min(len(sizes), most)).round().astype(int)
     return [int(sizes[place]) for place in places]

@@ -1,4 +1,4 @@
-"""A text tower for several languages, distilled from an encoder that knows one (Carlsson et al. 2022)."""
+"""A multilingual text tower, distilled from an encoder that knows one language (Carlsson et al. 2022)."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
     f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")
 )
 BATCH = 256
-ROUNDING = 1e-20  # of squares in float64: less is no variance
+ROUNDING = 1e-20  # relative threshold for squares in float64; anything smaller is zero variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +44,9 @@ class StudentCallback:
     """Measures a state on fixed captions and images.
 
     Args:
-        captions: language → other captions than those of the training.
-        prompts: language → prompts of all classes.
-        images: for zero-shot.
+        captions: Mapping from language to captions that are not in the training set.
+        prompts: Mapping from language to prompts of all classes.
+        images: Images for zero-shot classification.
     """
 
     captions: Mapping[str, Texts]
@@ -63,7 +63,7 @@ class StudentCallback:
         return found
 
     def fields_of(self, place: Place, step: int) -> dict[str, Any]:
-        """Size, null value and `at` of a number of the last state."""
+        """Return size, null value and `at` of a number of the last state."""
         texts, at = self.captions[place.of], {"tower": "student", "step": step, "language": place.of}
         size = {"n": len(texts), "d": texts.rows.shape[1]}
         if place.classes == "all":
@@ -72,7 +72,7 @@ class StudentCallback:
 
 
 def encode(student: Student, tokens: np.ndarray) -> Tensor:
-    """float32 rows on the CPU, computed in float32 whatever the precision of the training."""
+    """Return float32 rows on the CPU, computed in float32 regardless of the training precision."""
     student.eval()
     device = next(student.parameters()).device
     with inference():
@@ -81,12 +81,15 @@ def encode(student: Student, tokens: np.ndarray) -> Tensor:
 
 
 def class_rows(student: Student, prompts: Texts) -> Tensor:
-    """(c, d) unit rows, one for each class."""
+    """Return one unit row per class, (c, d)."""
     return ensemble(encode(student, prompts.tokens), prompts.target).float()
 
 
 def nearness(rows: Tensor, targets: Tensor) -> dict[str, float]:
-    """Distances of a student's rows to its teacher's, aligned; NaN for the share of a variance that is 0."""
+    """Return the distances of a student's rows from its teacher's aligned rows.
+
+    The unexplained share of the variance is NaN if the variance is 0.
+    """
     rows, targets = rows.double(), targets.double()
     loss = (rows - targets).square().mean()
     spread = (targets - targets.mean(0)).square().mean()
@@ -98,21 +101,21 @@ def nearness(rows: Tensor, targets: Tensor) -> dict[str, float]:
 
 
 def accuracy_rows(images: LabeledImages, classes: Tensor, at: Row) -> Iterator[Record]:
-    """With its standard error."""
+    """Yield zero-shot accuracies with their standard errors."""
     for kind, value in images.accuracy(classes).items():
         place = {**at, "classes": kind, "pictures": "tested"}
         yield share_record(ZERO_SHOT, value, **images.size(kind), d=classes.shape[1], at=place)
 
 
 def relative_row(row: Record, teacher: Row) -> Record:
-    """The accuracy of a student divided by the teacher's on the same images; undefined if the teacher's is 0."""
+    """Divide a student's accuracy by its teacher's on the same images; the value is None if the teacher's is 0."""
     value = row["value"] / teacher["value"] if teacher["value"] else None
     note = {} if value is not None else {"note": "the teacher is right on no image"}
     return Record(SHARE, value, None, n=row.n, d=row.d, at=row.at, **note)
 
 
 def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, seed: int) -> Iterator[Row]:
-    """Cosines to the teacher with their standard errors, and the distances between translations."""
+    """Yield cosines to the teacher with their standard errors, and the distances between translations."""
     sets = {}
     for language, texts in captions.items():
         rows = encode(student, texts.tokens)
@@ -128,7 +131,7 @@ def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, s
 
 
 class Distillation(TrainingStudy):
-    """The student is saved as `mclip:` reads it."""
+    """Distills a student and saves it in the format that `mclip:` reads."""
 
     Config = DistillationConfig
     explanations = EXPLANATIONS | read_explanations(Path(__file__).with_name("numbers.yaml"))
@@ -137,7 +140,7 @@ class Distillation(TrainingStudy):
         config = self.config
         define = config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
         sets = []
-        for data in (config.data, config.measured):  # each in the language of the teacher and in its own
+        for data in (config.data, config.measured):  # each in the teacher's language and its own
             sets += dict.fromkeys(each for name in config.languages for each in parallel(data, config.languages, name))
         define |= {"revisions": [self.workspace.revisions(config.teacher, data) for data in (*sets, config.tested)]}
         versions = library_versions()
@@ -152,7 +155,7 @@ class Distillation(TrainingStudy):
 
     @cached_property
     def captions(self) -> dict[str, Texts]:
-        """Language → training texts."""
+        """Mapping from language to training texts."""
         return self.sources.texts(self.config.data)
 
     def trainer(self) -> DistillationTrainer:
@@ -167,7 +170,7 @@ class Distillation(TrainingStudy):
         return DistillationTrainer(student, captions, prompts, config, device=device)
 
     def callback(self) -> StudentCallback:
-        """Measures states on the images and captions in `measured`."""
+        """Return a callback that measures states on the images and captions of `measured`."""
         sources, data = self.sources, self.config.measured
         prompts = sources.class_texts(data, self.config.prompts)
         return StudentCallback(sources.texts(data), prompts, sources.images(data))
@@ -176,7 +179,7 @@ class Distillation(TrainingStudy):
 
     def _rows(self) -> list[Row]:
         config = self.config
-        tested = self.sources.images(config.tested)  # before the training, so that missing images are reported at once
+        tested = self.sources.images(config.tested)  # before the training, to report missing images at once
         callback = self.callback()
         trainer = self.trained(callback, Checkpoint.of(self.workspace.folder, self.cell.key))
         rows: list[Row] = [
@@ -193,7 +196,7 @@ class Distillation(TrainingStudy):
         return [{**origin, **row} for row in rows] + self._tested_rows(trainer.student, tested)
 
     def _tested_rows(self, student: Student, images: LabeledImages) -> list[Row]:
-        """The teacher with its own prompts, and the student with those of each language."""
+        """Test the teacher with its own prompts, and the student with the prompts of each language."""
         config, sources, data = self.config, self.sources, self.config.tested
         origin = self._origin(data)
         at = {"tower": "teacher", "language": config.languages[0]}
@@ -218,7 +221,7 @@ class Distillation(TrainingStudy):
     # --- the report
 
     def tabled(self, row: Row) -> bool:
-        """Numbers of the saved student, and those of the last state that are not measured on it again."""
+        """Show numbers of the saved student, and those of the last state that are not measured again on it."""
         return "trajectory" not in row or row["measure"] not in (COSINE, ZERO_SHOT)
 
     def facts(self) -> Mapping[str, Any]:
@@ -239,7 +242,7 @@ class Distillation(TrainingStudy):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Distillation]") -> list[str]:
-        """Sentences about one training; for several the report reads their tables."""
+        """Return the sentences of one training; several trainings are compared in tables."""
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def origin(self) -> str:

@@ -1,4 +1,4 @@
-"""The config of the distillation: a student learns in several languages the rows that a text tower gives in one."""
+"""The config of the distillation: a student learns to map texts in several languages to the rows of a text tower."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -12,13 +12,13 @@ from clip_geometry_experiments.kit.clip_training import OptimizerConfig, with_a_
 
 
 class StudentConfig(Config):
-    """A BERT without dropout.
+    """Config of a BERT without dropout.
 
     Args:
-        width: of its rows.
-        layers: how many.
-        heads: of attention.
-        hidden: width of the layers between.
+        width: Width of its rows, a multiple of `heads`.
+        layers: Number of layers.
+        heads: Number of attention heads.
+        hidden: Width of the feed-forward layers.
     """
 
     width: int = Field(default=128, ge=1)
@@ -34,21 +34,21 @@ class StudentConfig(Config):
 
 
 class DistillationConfig(RunConfig, OptimizerConfig):
-    """Keys of the experiment.
+    """Config of the experiment `distillation`.
 
     Args:
-        teacher: an encoder with a text tower and an image tower.
-        data: training captions in several languages, with classes; its own `language` is not used.
-        measured: other images and captions, on which states are measured.
-        tested: images for zero-shot accuracy at the end.
-        languages: the first is the teacher's, and the student learns it too.
-        prompts: language → templates of class prompts, for zero-shot (an ensemble if there are several) and for the
-            share `class_captions` of the training texts.
-        training_prompts: the same for that share alone; null for `prompts`.
-        student: its architecture.
-        batch_size: texts of a step, the same number in each language.
-        measurements: measure about this many states.
-        seed: of first weights and batches.
+        teacher: An encoder with a text tower and an image tower.
+        data: Training captions in several languages, with classes; its own `language` is ignored.
+        measured: Other images and captions, on which the states are measured.
+        tested: Images for zero-shot accuracy at the end.
+        languages: At least two languages; the first is the teacher's, and the student learns it too.
+        prompts: Mapping from language to templates of class prompts, for zero-shot classification (an ensemble if there
+            are several) and for the share `class_captions` of the training texts.
+        training_prompts: Templates for the share `class_captions` alone; null uses `prompts`.
+        student: Architecture of the student.
+        batch_size: Texts per step, the same number in each language.
+        measurements: Approximate number of states to measure.
+        seed: Seed of the initial weights and the batches.
     """
 
     teacher: Model

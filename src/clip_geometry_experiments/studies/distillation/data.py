@@ -1,4 +1,4 @@
-"""What the student learns from: texts with the rows of the teacher, prompts of classes, and images for zero-shot."""
+"""Training data of the student: texts with the rows of the teacher, class prompts, and images for zero-shot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ class Texts:
     """Texts of a language.
 
     Args:
-        tokens: (n, t), padded on the right.
-        target: (n,) the row of `rows` that the student should give; of a class prompt, the class.
-        rows: (m, d) float32 embeddings by the teacher.
-        items: (n,) what each is a caption of.
-        truncated: how many texts did not fit.
+        tokens: Token ids, (n, t), padded on the right.
+        target: Index of the row in `rows` that the student learns for each text, (n,); for class prompts, the class.
+        rows: Embeddings by the teacher, (m, d), float32.
+        items: Item that each text is a caption of, (n,).
+        truncated: Number of texts that were truncated.
     """
 
     tokens: np.ndarray
@@ -49,20 +49,20 @@ class Texts:
         return torch.from_numpy(self.rows[self.target[chosen]])
 
     def of_classes(self, seen: np.ndarray) -> "Texts":
-        """Prompts of these classes only."""
+        """Return only the prompts of these classes."""
         kept = np.isin(self.target, seen)
         return Texts(self.tokens[kept], self.target[kept], self.rows, self.items[kept])
 
 
 @dataclass(frozen=True, eq=False)
 class LabeledImages:
-    """Images for zero-shot.
+    """Labeled images for zero-shot classification.
 
     Args:
-        rows: (n, d) by the teacher's image tower.
-        labels: (n,).
-        seen: the classes of the training captions.
-        candidates: how many classes there are.
+        rows: Embeddings by the teacher's image tower, (n, d).
+        labels: Labels of the images, (n,).
+        seen: Classes of the training captions.
+        candidates: Number of classes.
     """
 
     rows: Tensor
@@ -71,22 +71,22 @@ class LabeledImages:
     candidates: int
 
     def accuracy(self, classes: Tensor) -> dict[str, float]:
-        """seen, held out → top-1 accuracy among all classes."""
+        """Return the top-1 accuracy among all classes, on images of seen and of held-out classes."""
         return zero_shot_by_class(self.rows, classes, self.labels, self.seen)
 
     def size(self, classes: str) -> dict[str, Any]:
-        """Number of these images and chance level, for records."""
+        """Return the number of these images and the chance level, for records."""
         n = int((np.isin(self.labels, self.seen) == (classes == "seen")).sum())
         return {"n": n, "null_value": 1 / self.candidates}
 
 
 class Sources:
-    """The data sets of a config as the teacher sees them.
+    """The data sets of a config, embedded by the teacher.
 
     Args:
-        config: of the experiment.
-        workspace: embeds and stores.
-        tokenizer: of the student.
+        config: Config of the experiment.
+        workspace: Run folder, which embeds and stores the data.
+        tokenizer: Tokenizer of the student.
     """
 
     def __init__(self, config: DistillationConfig, workspace: RunFolder, tokenizer: Any):
@@ -99,25 +99,25 @@ class Sources:
     # --- captions
 
     def texts(self, data: DatasetConfig) -> dict[str, Texts]:
-        """Language → its captions, with the teacher's rows of the same captions in its own language."""
+        """Map each language to its captions, with the teacher's rows of the same captions in the teacher's language."""
         return {language: self._texts(data, language) for language in self.config.languages}
 
     def _texts(self, data: DatasetConfig, language: str) -> Texts:
         source, target = parallel(data, self.config.languages, language)
         items, rows = self._embedded(source)
         side = load_dataset(target).text
-        assert side is not None  # of the same data set as the teacher's
+        assert side is not None  # the same data set as the teacher's
         i, j = aligned(items, side.item_id)
         tokens, truncated = self._tokens([str(side.load(int(k))) for k in j])
         return Texts(tokens, i, rows, np.asarray(side.item_id)[j], truncated)
 
     def _tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
-        """((n, t) int32 padded on the right, how many were truncated)."""
+        """Return int32 token ids (n, t), padded on the right, and the number of truncated texts."""
         found = tokenize(self.tokenizer, texts, self.tokenizer.model_max_length, "max_length")
         return found.inputs["input_ids"].numpy().astype(np.int32), found.truncated
 
     def _embedded(self, source: DatasetConfig) -> tuple[list[str], np.ndarray]:
-        """(item ids, rows) by the teacher; embedded once and kept in the store."""
+        """Return item ids and the teacher's rows, which are embedded once and kept in the store."""
         found = self.workspace.embeddings(self.config.teacher, source, limit=None, batch_size=BATCH, only="text")
         text = found["text"]
         items = range(len(text)) if text.item_id is None else text.item_id.tolist()
@@ -126,7 +126,7 @@ class Sources:
     # --- classes
 
     def seen(self) -> np.ndarray:
-        """The classes of the training captions."""
+        """Return the classes of the training captions."""
         dataset = load_dataset(self.config.data)
         labels = [side.labels for side in dataset.sides if side.labels is not None]
         if not labels or dataset.class_names is None:
@@ -134,7 +134,7 @@ class Sources:
         return np.unique(labels[0])
 
     def class_texts(self, data: DatasetConfig, prompts: Mapping[str, Sequence[str]]) -> dict[str, Texts]:
-        """Language → prompts of all classes, with the mean of the teacher's rows of its own prompts of a class."""
+        """Map each language to prompts of all classes, with the mean row of the teacher's prompts per class."""
         source = self.config.languages[0]
         texts, classes = self._class_prompts(data, source, prompts[source])
         rows = self.teacher.text_features(self.teacher.tokenize(texts)).numpy()
@@ -148,7 +148,7 @@ class Sources:
     def _class_prompts(
         self, data: DatasetConfig, language: str, templates: Sequence[str]
     ) -> tuple[list[str], np.ndarray]:
-        """(texts, the class of each): all templates, in their order."""
+        """Return the texts of all templates, in their order, and the class of each text."""
         texts, classes = [], []
         for template in templates:
             side = load_dataset(changed(data, language=language, prompt=template)).text
@@ -159,13 +159,13 @@ class Sources:
         return texts, np.concatenate(classes)
 
     def teacher_classes(self, data: DatasetConfig) -> Tensor:
-        """(c, d) unit rows, one for each class by the prompts in the teacher's language."""
+        """Return one unit row per class, (c, d), from the prompts in the teacher's language."""
         source = self.config.languages[0]
         texts, classes = self._class_prompts(data, source, self.config.prompts[source])
         return ensemble(self.teacher.text_features(self.teacher.tokenize(texts)), classes).float()
 
     def images(self, data: DatasetConfig) -> LabeledImages:
-        """Through the teacher's image tower."""
+        """Embed labeled images with the teacher's image tower."""
         found = self.workspace.embeddings(self.config.teacher, data, limit=None, batch_size=BATCH, only="image")
         image = found.get("image")
         if image is None or image.labels is None:

@@ -1,4 +1,4 @@
-"""Figure and sentences of the distillation: each language over the steps, beside the teacher."""
+"""Figure and sentences of the distillation: each language over the steps, compared with the teacher."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ def draw_distillation(rows: Sequence[Row]) -> dict[str, Drawing]:
 
 
 def sentences(rows: Sequence[Row]) -> list[str]:
-    """Accuracies by language beside the teacher's, and how near translations are."""
+    """Compare accuracies by language with the teacher's, and say how close translations lie."""
     said = []
     for kind, own in _teacher(rows).items():
         student = _student(rows, kind)
@@ -49,7 +49,7 @@ def sentences(rows: Sequence[Row]) -> list[str]:
 
 
 def distillation_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> Figure:
-    """A panel for each number, a line for each language; gray lines are the teacher (dashed) and chance (dotted)."""
+    """Draw one panel per number and one line per language; gray lines are the teacher (dashed) and chance (dotted)."""
     languages = list(dict.fromkeys(row["at"]["language"] for row in curves))
     panels = []
     for (measure, classes), label in PANELS.items():
@@ -73,13 +73,13 @@ def distillation_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> 
 
 
 def _student(rows: Sequence[Row], kind: str) -> list[Row]:
-    """The accuracies of the saved student, by language."""
+    """Return the accuracies of the saved student, by language."""
     wanted = {"classes": kind, "pictures": "tested", "tower": "student"}.items()
     return [row for row in rows if row["measure"] == ZERO_SHOT and wanted <= row["at"].items()]
 
 
 def _teacher(rows: Sequence[Row]) -> dict[str, float]:
-    """seen, held out → the teacher's own accuracy."""
+    """Return the teacher's own accuracy on seen and on held-out classes."""
     own = (row for row in rows if row["measure"] == ZERO_SHOT and row["at"]["tower"] == "teacher")
     return {row["at"]["classes"]: row["value"] for row in own}
 

@@ -1,7 +1,7 @@
-"""The student, in a folder with the layout of Multilingual-CLIP, and its distillation (Carlsson et al. 2022).
+"""The student, stored in a folder with the layout of Multilingual-CLIP, and its distillation (Carlsson et al. 2022).
 
-Its rows of texts in any language approach, by mean squared error, the teacher's rows of the same texts in its own
-language.
+The student is trained by mean squared error: its rows of texts in any language approach the teacher's rows of the same
+texts in the teacher's language.
 """
 
 import json
@@ -23,11 +23,11 @@ from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig, StudentConfig
 from clip_geometry_experiments.studies.distillation.data import Texts
 
-PARTS = 4  # forward passes of a batch, each of texts of about equal length
+PARTS = 4  # forward passes per batch, each on texts of similar length
 
 
 class Student(nn.Module):
-    """A transformer, the mean over its tokens, one linear layer; parameters are named as in Multilingual-CLIP."""
+    """A transformer, mean pooling and one linear layer; parameters are named as in Multilingual-CLIP."""
 
     def __init__(self, transformer: Any, numbers: int):
         super().__init__()
@@ -35,7 +35,7 @@ class Student(nn.Module):
         self.LinearTransformation = nn.Linear(transformer.config.hidden_size, numbers)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(n, t) with padding behind → (n, d)."""
+        """Map right-padded token ids (n, t) to rows (n, d)."""
         tokens = tokens[:, : int(self.lengths(tokens).max())]
         mask = (tokens != self.transformer.config.pad_token_id).long()
         hidden = self.transformer(input_ids=tokens, attention_mask=mask).last_hidden_state
@@ -46,8 +46,10 @@ class Student(nn.Module):
 
 
 def make_folder(folder: Path, config: StudentConfig, numbers: int, image_model: str) -> Path:
-    """Config and tokenizer of a tower with `numbers` columns, without weights. base/config.json describes the
-    transformer in full, so that no model of the hub is needed."""
+    """Write config and tokenizer of a tower with `numbers` columns, without weights.
+
+    base/config.json describes the transformer in full, so no model of the hub is needed.
+    """
     from transformers import BertConfig
 
     copy_tokenizer(folder)
@@ -61,7 +63,7 @@ def make_folder(folder: Path, config: StudentConfig, numbers: int, image_model: 
         max_position_embeddings=tokenizer.model_max_length,
         type_vocab_size=1,
         pad_token_id=tokenizer.pad_token_id,
-        hidden_dropout_prob=0.0,  # every step has new texts, and so needs none
+        hidden_dropout_prob=0.0,  # not needed: every step has new texts
         attention_probs_dropout_prob=0.0,
     )
     settings = {
@@ -79,7 +81,7 @@ def make_folder(folder: Path, config: StudentConfig, numbers: int, image_model: 
 
 
 def fresh_student(folder: Path, numbers: int, seed: int) -> Student:
-    """With first weights, on the CPU, so that they do not depend on a GPU."""
+    """Return a student with initial weights, drawn on the CPU so that they do not depend on a GPU."""
     from transformers import AutoModel
 
     config = read_settings(folder / "base", str(folder))
@@ -91,21 +93,21 @@ def fresh_student(folder: Path, numbers: int, seed: int) -> Student:
 
 
 def save_student(student: Student, folder: Path) -> Path:
-    """Saves the weights in float16 beside their config, so that `mclip:FOLDER` is the trained tower."""
+    """Save the weights in float16 next to their config, so that `mclip:FOLDER` loads the trained tower."""
     return save_half(student, folder / WEIGHTS[0])
 
 
 class DistillationTrainer(Trainer):
     """Trains a student on its teacher's rows.
 
-    Each language has epochs of its own. Batches are whole: the rest of an epoch is not used in it.
+    Each language has its own epochs. Every batch is full: the remainder of an epoch is skipped.
 
     Args:
-        student: a text tower.
-        captions: language → texts with targets.
-        prompts: language → class prompts with targets, which make up the share `class_captions`.
-        config: of the experiment.
-        device: where.
+        student: A text tower.
+        captions: Mapping from language to texts with targets.
+        prompts: Mapping from language to class prompts with targets, which make up the share `class_captions`.
+        config: Config of the experiment.
+        device: Device to train on.
     """
 
     Place = Place
@@ -137,19 +139,19 @@ class DistillationTrainer(Trainer):
         return loss, loss
 
     def batch_loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        by_length = self.student.lengths(tokens).argsort(stable=True)  # so that short ones get little padding
+        by_length = self.student.lengths(tokens).argsort(stable=True)  # to pad short texts little
         with self.autocast():
             rows = torch.cat([self.student(tokens[part].to(self.device)) for part in by_length.chunk(PARTS)])
         return nn.functional.mse_loss(rows.float(), targets[by_length].to(self.device))
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
-        """(b, t) tokens of a step and (b, d) rows of the teacher, one language after the other."""
+        """Return the tokens of a step, (b, t), and the rows of the teacher, (b, d), one language after the other."""
         parts = [self._texts(k, language, number) for k, language in enumerate(self.captions)]
         tokens, targets = zip(*parts, strict=True)
         return torch.cat(tokens), torch.cat(targets)
 
     def _texts(self, k: int, language: str, number: int) -> tuple[Tensor, Tensor]:
-        """Captions in the order of an epoch, some of them replaced by class prompts."""
+        """Return captions in the order of an epoch, some of them replaced by class prompts."""
         texts = self.captions[language]
         rows = self.shuffled(number, len(texts), self.each, k)
         tokens, targets = texts.tokens[rows], texts.targets(rows)

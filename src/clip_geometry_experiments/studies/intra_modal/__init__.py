@@ -1,4 +1,4 @@
-"""Intra-modal retrieval by native features and by features inverted into the other modality (Mistretta et al. 2025)."""
+"""Intra-modal retrieval with native features and features inverted into the other modality (Mistretta et al. 2025)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -29,12 +29,12 @@ class IntraModalConfig(base.RunConfig):
     """Config of the experiment `intra_modal`.
 
     Args:
-        model: A model of open_clip.
-        data: Labeled images and texts; items of one label are relevant to each other.
-        queries: Number of queries of each modality, the first rows; the index has all rows.
-        to_text: How images are inverted into texts.
-        to_image: How texts are inverted into images; null leaves queries of texts out.
-        seeds: Of the pseudo-tokens before the first step; average precision is the mean over them.
+        model: An open_clip model.
+        data: Labeled images and texts; items with the same label are relevant to each other.
+        queries: Number of queries per modality, taken from the first rows, at least 2; the index contains all rows.
+        to_text: Settings of the inversion of images into texts.
+        to_image: Settings of the inversion of texts into images; null leaves out text queries.
+        seeds: Seeds of the initial pseudo-tokens; average precision is the mean over them.
         batch_size: Batch size of the encoder.
     """
 
@@ -48,7 +48,7 @@ class IntraModalConfig(base.RunConfig):
 
 
 class IntraModal(base.Experiment):
-    """A cell for the queries of each modality."""
+    """A cell holds the queries of one modality."""
 
     Config = IntraModalConfig
     explanations = base.read_explanations(Path(__file__).with_name("numbers.yaml"))
@@ -71,7 +71,7 @@ class IntraModal(base.Experiment):
         each = sets[modality]
         rows, labels = np.asarray(each.vectors), np.asarray(each.labels)
         relevant = labels[: config.queries, None] == labels
-        asked = np.flatnonzero(relevant.sum(1) > 1)  # with another item of the label
+        asked = np.flatnonzero(relevant.sum(1) > 1)  # queries with another item of their label
         if len(asked) < 2:
             asked_of = f"of the first {config.queries} {modality}s"
             raise InputError(f"{asked_of} {len(asked)} share their label with another row; expected at least 2")
@@ -116,26 +116,44 @@ class IntraModal(base.Experiment):
 def average_precision(
     queries: np.ndarray, index: np.ndarray, relevant: np.ndarray, itself: np.ndarray
 ) -> NDArray[np.float64]:
-    """Of each query in an index that holds it as row `itself`, by cosine. relevant: (queries, rows)."""
+    """Return the average precision of each query by cosine, in an index that contains the query itself.
+
+    Args:
+        queries: Query rows, (q, d).
+        index: Rows of the index, (n, d).
+        relevant: Whether each row of the index is relevant to each query, (q, n).
+        itself: Row of each query in the index, (q,), which is left out of its ranking.
+
+    Returns:
+        One value per query, (q,), in [0, 1]; higher is better.
+    """
     scores = cosine_similarity(queries.astype(float), index.astype(float))
     others = np.arange(len(index)) != itself[:, None]
     return np.array([average_precision_score(r[o], s[o]) for r, s, o in zip(relevant, scores, others, strict=True)])
 
 
 def chance_level(relevant: np.ndarray, n: int) -> NDArray[np.float64]:
-    """Expected average precision of a random order of n rows, some of which are relevant: (queries,)."""
+    """Return the expected average precision of a random order of n rows.
+
+    Args:
+        relevant: Number of relevant rows for each query, (q,).
+        n: Number of rows in the index, without the query.
+
+    Returns:
+        One value per query, (q,), in [0, 1].
+    """
     harmonic = (1 / np.arange(1, n + 1)).sum()
     return (harmonic + (n - harmonic) * (relevant - 1) / max(n - 1, 1)) / n
 
 
 def _record(number: str, values: np.ndarray, modality: str, **others: Any) -> Row:
-    """The mean over queries with its standard error."""
+    """Return a record with the mean over queries and its standard error."""
     error = float(values.std(ddof=1) / len(values) ** 0.5)
     return Record(PREFIX + number, float(values.mean()), error, at={"modality": modality}, **others)
 
 
 def _spread(values: Sequence[np.ndarray]) -> float | None:
-    """Standard deviation of the mean over starts."""
+    """Return the standard deviation over starts of the mean over queries."""
     return float(np.std([each.mean() for each in values], ddof=1)) if len(values) > 1 else None
 
 

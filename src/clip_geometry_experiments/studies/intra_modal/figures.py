@@ -1,4 +1,4 @@
-"""Intra-modal retrieval, native and inverted: the figure and the sentences."""
+"""Figure and sentences about intra-modal retrieval with native and with inverted features."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from clip_geometry.modalities import plural
 from clip_geometry_experiments.report.figures import legend_above, new_axes
 from clip_geometry_experiments.report.gallery import Drawing
 
-# number → name, color, marker, place beside the line
+# number → name, color, marker, offset from the line
 NUMBERS = {"native": ("native features", INK, "o", -0.12), "inverted": ("inverted features", SECOND, "D", 0.12)}
 TIE = 2.0  # standard errors
 WORDS = Words(Path(__file__).with_name("words.j2"))
@@ -21,13 +21,13 @@ Row = Mapping[str, Any]
 
 
 def draw_intra_modal(rows: Sequence[Row]) -> dict[str, Drawing]:
-    """The figure of these rows."""
+    """Draw the figure of these rows."""
     return {"intra_modal": Drawing("Intra-modal retrieval", intra_modal_figure(rows), WORDS("caption"))}
 
 
 @styled
 def intra_modal_figure(rows: Sequence[Row]) -> Figure:
-    """A line for each modality of queries; a tick is the chance level."""
+    """Draw one line per modality of the queries; a tick marks the chance level."""
     found = _by_modality(rows)
     figure, axes = new_axes(0.95 + 0.42 * len(found))
     for number, (name, color, marker, shift) in NUMBERS.items():
@@ -43,7 +43,7 @@ def intra_modal_figure(rows: Sequence[Row]) -> Figure:
 
 
 def tell(rows: Sequence[Row]) -> list[str]:
-    """Which features retrieve better, a sentence for each modality of queries."""
+    """Say which features retrieve better, in one sentence per modality of the queries."""
     said = []
     for modality, numbers in _by_modality(rows).items():
         gain = numbers["gain"]
@@ -54,7 +54,7 @@ def tell(rows: Sequence[Row]) -> list[str]:
 
 
 def _by_modality(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """Modality of the queries → number → its row."""
+    """Map each modality of the queries to its rows by number."""
     found: dict[str, dict[str, Row]] = {}
     for row in rows:
         found.setdefault(row["at"]["modality"], {})[row["measure"].partition(".")[2]] = row

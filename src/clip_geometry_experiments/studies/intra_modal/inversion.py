@@ -16,22 +16,22 @@ from clip_geometry.encoders.open_clip import OpenClipEncoder
 from clip_geometry.encoders.runtime import inference
 from clip_geometry.registry import InputError, shown
 
-PLACE = "the"  # a word that tokenizers have as one token; its embeddings are replaced
-START = 0.02  # standard deviation of pseudo-tokens before the first step
-# the layer in whose output pseudo-tokens are put, what its tower takes, their width, and how they are put there
+PLACE = "the"  # a word that is a single token in tokenizers; its embeddings are replaced
+START = 0.02  # standard deviation of the initial pseudo-tokens
+# (layer whose output is replaced, input of its tower, width of the pseudo-tokens, function that inserts them)
 InsertionPoint: TypeAlias = tuple[Any, Tensor, int, Callable[[Tensor, Tensor], Tensor]]
 
 
 class Inversion(Config):
-    """How `invert` finds pseudo-tokens.
+    """Settings of `invert`.
 
     Args:
-        pseudo_tokens: Their number. The paper takes 1, and 4 of images for ViT-L/14.
-        steps: Steps of AdamW. The paper takes 150 for texts (OTI) and 1000 for images (OVI).
-        lr: Learning rate.
-        weight_decay: Weight decay.
-        template: Prompt of pseudo-words, with a place for them; images have none.
-        batch_size: Rows at a time; they do not depend on each other.
+        pseudo_tokens: Number of pseudo-tokens, at least 1. The paper uses 1, and 4 for images with ViT-L/14.
+        steps: Number of AdamW steps, at least 1. The paper uses 150 for texts (OTI) and 1000 for images (OVI).
+        lr: Learning rate, > 0.
+        weight_decay: Weight decay, ≥ 0.
+        template: Prompt with one placeholder {} for the pseudo-words; not used for images.
+        batch_size: Number of rows to invert at a time; they do not depend on each other.
 
     Example:
         >>> Inversion(steps=1000).lr
@@ -50,8 +50,8 @@ class Inverted(NamedTuple):
     """Result of `invert`.
 
     Args:
-        rows: Features of the pseudo-tokens, in the modality inverted into.
-        cosines: Of each with the row that it stands for.
+        rows: Features of the pseudo-tokens in the target modality, (n, d).
+        cosines: Cosine of each feature with the row that it was optimized to match, (n,).
 
     Example:
         >>> Inverted._fields
@@ -65,22 +65,23 @@ class Inverted(NamedTuple):
 def invert(encoder: Encoder, rows: Any, into: Literal["text", "image"], how: Inversion, *, seed: int = 0) -> Inverted:
     """Find the features of one modality that match rows of the other most closely, by optimizing pseudo-tokens.
 
-    Into texts (OTI): embeddings of pseudo-words in a prompt. Into images (OVI): pseudo-patches in place of the output
-    of the patch embedding, or of a convolutional tower's stem, each repeated for a run of patches. Minimizes 1 − cos by
-    AdamW, with all weights fixed.
+    Inversion into texts (OTI) optimizes the embeddings of pseudo-words in a prompt. Inversion into images (OVI)
+    optimizes pseudo-patches that replace the output of the patch embedding, or of the stem of a convolutional tower;
+    each one is repeated for a run of patches. AdamW minimizes 1 − cos with all weights fixed.
 
     Args:
-        encoder: A model of open_clip with features=projected.
-        rows: Rows of the other modality, (n, d), as the encoder gives them; an array or a tensor.
-        into: "text" or "image".
-        how: Settings; the paper takes one pseudo-token, 150 steps into texts and 1000 into images.
-        seed: Of the pseudo-tokens before the first step.
+        encoder: An open_clip model with features=projected.
+        rows: Rows of the other modality, (n, d), as the encoder returns them; an array or a tensor.
+        into: Target modality, "text" or "image".
+        how: Settings; the paper uses one pseudo-token, 150 steps into texts and 1000 into images.
+        seed: Seed of the initial pseudo-tokens.
 
     Returns:
         An `Inverted`, on the CPU.
 
     Raises:
-        InputError: The encoder is no model of open_clip, or its tower has no place for pseudo-tokens.
+        InputError: If the encoder is not an open_clip model with features=projected, or if pseudo-tokens cannot be
+            inserted into its tower.
 
     Example:
         >>> import clip_geometry as cg
@@ -119,7 +120,7 @@ def _optimized(
     optimizer = torch.optim.AdamW([tokens], lr=how.lr, weight_decay=how.weight_decay)
     for _ in range(how.steps):
         loss = (1 - cosine_similarity(features(tokens), targets)).sum()
-        (tokens.grad,) = torch.autograd.grad(loss, tokens)  # of nothing else: the weights have no .grad
+        (tokens.grad,) = torch.autograd.grad(loss, tokens)  # only for the tokens: the weights get no .grad
         optimizer.step()
     with torch.no_grad():
         return features(tokens)
@@ -127,7 +128,7 @@ def _optimized(
 
 @contextmanager
 def _replacing(module: nn.Module, change: Callable[[Any], Tensor | None]):
-    """Hands the output of a module to `change`, and what that returns, if anything, on in its place."""
+    """Pass the output of a module to `change` and, unless that returns None, replace the output by its result."""
     handle = module.register_forward_hook(lambda _module, _given, output: change(output))
     try:
         yield
@@ -159,7 +160,7 @@ def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
 def _pseudo_patches(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
     visual = encoder.model.visual
     trunk = getattr(visual, "trunk", None)
-    # ModifiedResNet pools after the three convolutions of its stem
+    # a ModifiedResNet pools after the three convolutions of its stem
     axes = {"avgpool": 1, "conv1": 1} if trunk is None else {"patch_embed": -1, "stem": 1}
     stems = [(getattr(visual if trunk is None else trunk, each, None), axis) for each, axis in axes.items()]
     stem, axis = next((found for found in stems if isinstance(found[0], nn.Module)), (None, 0))
@@ -176,7 +177,7 @@ def _pseudo_patches(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
         encoder.model.encode_image(pixels)
 
     def replaced(output: Tensor, tokens: Tensor) -> Tensor:
-        # each token for a run of patches, in the shape of the output: (b, c, h, w), (b, patches, c), …
+        # repeat each token for a run of patches, in the shape of the output: (b, c, h, w), (b, patches, c), …
         patches = output.shape[1:].numel() // output.shape[axis]
         runs = torch.arange(patches, device=output.device) * tokens.shape[1] // patches
         repeated = tokens[:, runs].to(output.dtype)

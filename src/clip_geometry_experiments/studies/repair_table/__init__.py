@@ -1,4 +1,4 @@
-"""The repair table: repairs by measures by data sets, held out, with paired errors and ranks over the sets."""
+"""The repair table: held-out results of repairs by measure and data set, with paired errors and ranks over the sets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -22,9 +22,9 @@ class RepairTableConfig(RunConfig):
 
     Args:
         sets: The data sets.
-        repairs: Names of repairs (`clip-geometry list repairs`) and pipelines, in which images and texts are the two
-            modalities of every set; "none" is always among them.
-        splits: Number of random halves of each set.
+        repairs: Names of repairs (`clip-geometry list repairs`) and pipelines. In pipelines, images and texts stand for
+            the two modalities of every set. "none" is always included.
+        splits: Number of random halves of each set, from 2 to 1000.
     """
 
     sets: tuple[SetConfig, ...] = Field(min_length=1)
@@ -48,7 +48,7 @@ class RepairTableConfig(RunConfig):
 
 
 class RepairTableExperiment(Experiment):
-    """A cell for each set and repair, so that a repair that is added later is all that is computed."""
+    """A cell is one repair on one set, so that adding a repair computes only its own cells."""
 
     Config = RepairTableConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
@@ -65,7 +65,7 @@ class RepairTableExperiment(Experiment):
 
     @cached_property
     def _halves(self) -> dict[str, tuple[Halves, dict[str, list[float]]]]:
-        """Set → its halves, and what each measure is without a repair. Of the last set only, which bounds memory."""
+        """Set → its halves and its measures without a repair; only the last set is kept, to bound memory."""
         return {}
 
     def _rows(self, each: SetConfig, name: str) -> list[Row]:
@@ -100,7 +100,7 @@ class RepairTableExperiment(Experiment):
         return table_of(self.finished_rows(), controls=[each.name for each in self.config.sets if each.control])
 
     def tabled(self, row: Row) -> bool:
-        """What there is without a repair: the figure shows the changes by repairs."""
+        """Show the numbers without a repair in the table; the figure shows the changes by repairs."""
         return row["at"]["repair"] == "none"
 
     def facts(self) -> Mapping[str, Any]:

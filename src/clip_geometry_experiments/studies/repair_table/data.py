@@ -1,4 +1,4 @@
-"""The sets of the table: images and texts, captions in two languages, and generated rows with a planted gap."""
+"""The data sets of the table: images and texts, captions in two languages, and generated rows with a planted gap."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,17 +15,17 @@ from clip_geometry_experiments.kit.stored import check_sources
 
 
 class Planted(Config):
-    """Generated pairs with classes, whose images and texts differ by a gap that is known.
+    """Generated pairs with classes, whose images and texts differ by a known gap.
 
-    Before it, images and texts are noisy views of one row of a class, anisotropic. An offset adds a vector to each
-    modality; a map also turns and stretches the texts.
+    Before the gap is applied, an image and its text are noisy views of one row of a class, and the rows are
+    anisotropic. The gap "offset" adds a vector to each modality; "map" also rotates and stretches the texts.
 
     Args:
         gap: "offset" or "map".
-        n: Number of pairs.
-        d: Dimension.
-        classes: Number of classes.
-        seed: Of everything.
+        n: Number of pairs, at least 16.
+        d: Dimension, at least 2.
+        classes: Number of classes, at least 2.
+        seed: Seed of rows, labels and gap.
     """
 
     gap: Literal["offset", "map"]
@@ -35,7 +35,7 @@ class Planted(Config):
     seed: int = Field(default=0, ge=0)
 
     def maps(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Modality → (W, b) of the gap, x ↦ x W + b."""
+        """Map each modality to the (W, b) of the gap, x ↦ x W + b."""
         generator = np.random.default_rng([self.seed, 1])
         offsets = generator.normal(size=(2, self.d)) * self._spread() / np.sqrt(self.d)
         turned, signs = np.linalg.qr(np.eye(self.d) + 0.5 * generator.normal(size=(self.d, self.d)) / np.sqrt(self.d))
@@ -57,25 +57,26 @@ class Planted(Config):
         }
 
     def _spread(self) -> float:
-        """The length of a row before the gap, about."""
+        """Return the approximate length of a row before the gap is applied."""
         return float(np.sqrt(2.5 * (1 / (1 + np.arange(self.d))).sum()))
 
 
 class SetConfig(Config):
-    """One data set of the table.
+    """Config of one data set of the table.
 
     Args:
-        name: In the table.
-        model: An encoder, null for stored embeddings.
-        rows: Images and texts, or captions.
-        text_model: An encoder of the texts, where it is not `model`.
-        texts: Where the texts are, if not in `rows`, such as the captions in another language; then captions in `rows`
-            take the place of images.
-        planted: Generated rows, in place of all these.
-        relevant: "labels" or "pairs", where both are known; null: labels, if both modalities have them.
-        control: Whether there is nothing to find in it; then repairs are not ranked on it.
-        limit: Use only the first N items.
-        batch_size: Of the encoders.
+        name: Name in the table.
+        model: An encoder; null for stored embeddings.
+        rows: Images and texts, or captions. Set either `rows` or `planted`.
+        text_model: Encoder of the texts, if it is not `model`.
+        texts: Source of the texts if they are not in `rows`, such as the captions in another language; captions in
+            `rows` then take the place of images.
+        planted: Generated rows, instead of all the above.
+        relevant: Which items are relevant, "labels" or "pairs", if both are known; null uses labels if both modalities
+            have them.
+        control: Whether the set is a control in which there is nothing to find; repairs are not ranked on it.
+        limit: Use only the first N items; null uses all.
+        batch_size: Batch size of the encoders.
     """
 
     name: str
@@ -100,12 +101,12 @@ class SetConfig(Config):
         return self
 
     def sources(self) -> list[tuple[Any, Any]]:
-        """The models and what they embed."""
+        """Return pairs of a model and the data that it embeds."""
         found = [(self.model, self.rows)] if self.rows is not None else []
         return found + ([(self.text_model or self.model, self.texts)] if self.texts is not None else [])
 
     def embeddings(self, workspace: RunFolder) -> dict[str, Embeddings]:
-        """The images and the texts, or what takes their place."""
+        """Return the images and the texts, or the rows that take their place."""
         if self.planted is not None:
             return self.planted.embeddings()
         options: dict[str, Any] = {"limit": self.limit, "batch_size": self.batch_size}

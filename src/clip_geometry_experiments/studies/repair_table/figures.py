@@ -16,21 +16,21 @@ from clip_geometry_experiments.report.gallery import Drawing
 from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable, summary
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
-LINE, BAR = 0.122, 0.09  # inches of a repair, and of a bar of ties
+LINE, BAR = 0.122, 0.09  # inches per repair, and per bar of ties
 WIDTH = 8.2
-LEAST, LEVELS = 0.028, 4  # of the ranks, between two numbers on one level; levels of numbers
-ABSENT = "#E6E9ED"  # of cells without a value
+LEAST, LEVELS = 0.028, 4  # minimum distance of two numbers on one level, as a share of the ranks; levels
+ABSENT = "#E6E9ED"  # color of cells without a value
 
 
 def short(name: str) -> str:
-    """A pipeline in few letters: `whiten(64)[each] + procrustes`, without the direction and parameters by name."""
+    """Shorten a pipeline, such as `whiten(64)[each] + procrustes`, by dropping the direction and named parameters."""
     steps = [step for step in re.split(r",(?![^(]*\))", name.replace("[text-to-image]", "")) if step != "normalize"]
     return " + ".join(re.sub(r"\(\w+=[^)]*\)", "", step.strip()) for step in steps)
 
 
 @styled
 def draw(table: RepairTable) -> Figure:
-    """Draw what each repair makes better and worse, and its mean rank by each group of measures with ties."""
+    """Draw the improvements and losses of each repair, and its mean rank with ties by each group of measures."""
     names, rankings = _order(table), table.rankings
     bars = [BAR * len(each.ties()) + 0.55 for each in rankings.values()]
     heights = [LINE * len(names) + 1.3, *bars]
@@ -43,7 +43,7 @@ def draw(table: RepairTable) -> Figure:
 
 
 def _order(table: RepairTable) -> list[str]:
-    """The repairs, those that retrieve best first; of too few sets, as they are."""
+    """Sort the repairs by retrieval, best first; with too few sets, keep their order."""
     found = table.rankings.get("retrieval")
     return [*found.names, *(n for n in table.repairs if n not in found.names)] if found else list(table.repairs)
 
@@ -81,8 +81,8 @@ def _heat(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> N
 
 
 def _differences(axes: Axes, group: str, found: Ranking, names: list[str]) -> None:
-    """The critical-difference diagram: mean ranks, numbered as the lines above, and bars of those that tie."""
-    taken, stems = [-np.inf] * LEVELS, []  # the place of the last number on each level
+    """Draw the critical-difference diagram: mean ranks, numbered as the lines above, with bars that join ties."""
+    taken, stems = [-np.inf] * LEVELS, []  # place of the last number on each level
     for name, rank in zip(found.names, found.mean, strict=True):
         room = LEAST * len(found.names)
         level = next((k for k, place in enumerate(taken) if rank - place >= room), int(np.argmin(taken)))
@@ -106,19 +106,19 @@ def _differences(axes: Axes, group: str, found: Ranking, names: list[str]) -> No
 
 
 def _lines(axes: Axes, several: Sequence[tuple[Sequence[float], Sequence[float]]], **style: Any) -> None:
-    """Draw lines (from x, to x), (from y, to y) as one path, which keeps the file small."""
+    """Draw lines ((from x, to x), (from y, to y)) as one path, which keeps the file small."""
     if several:
         x, y = (np.array([[*line[side], np.nan] for line in several]).ravel() for side in (0, 1))
         axes.plot(x, y, **style)
 
 
 def draw_table(table: RepairTable) -> dict[str, Drawing]:
-    """The figure with its caption."""
+    """Return the figure with its caption."""
     return {"repairs": Drawing("What repairs make better and worse", draw(table), WORDS("caption", table), wide=True)}
 
 
 def tell(table: RepairTable) -> list[str]:
-    """What the table says: the registered test, what the rules before the table count, and what was examined later."""
+    """Report the registered test, the counts whose rules were fixed before the table, and what was examined later."""
     found = summary(table)
     macros = ("registered", "free", "missed", "related", "ranks")
     return [said for macro in macros if (said := WORDS(macro, found, short))]

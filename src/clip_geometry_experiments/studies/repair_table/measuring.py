@@ -1,4 +1,4 @@
-"""What a repair does to held-out rows: it is fitted on one half of the items and judged on the other."""
+"""Measurement of repairs on held-out rows: a repair is fitted on one half of the items and evaluated on the other."""
 
 import warnings
 from collections.abc import Callable, Iterable
@@ -21,14 +21,14 @@ from clip_geometry.steps import parse_pipeline
 from clip_geometry.transforms import Normalize
 from clip_geometry.transforms.pipeline import Pipeline
 
-C = 100.0  # of the linear probes: unit rows need a weak penalty
+C = 100.0  # for the linear probes; unit rows need a weak penalty
 GROUPS = ("geometry", "mixing", "semantics", "retrieval")
 NO_ROWS = "changes scores, not rows"
 NO_CLASSES = "the set has no classes"
 
 
 class TableMeasure(NamedTuple):
-    """A measure of the table, as measures.yaml explains it."""
+    """A measure of the table; measures.yaml explains its fields."""
 
     group: str
     better: int
@@ -42,7 +42,10 @@ OF_ROWS = [name for name, each in MEASURES.items() if each.group != "retrieval"]
 
 
 class RowRepair(Repair):
-    """Rows after a pipeline, which is fitted on the known rows and their pairs; unit length before and after it."""
+    """A repair that transforms rows by a pipeline fitted on the known rows and their pairs.
+
+    Rows are normalized to unit length before and after the pipeline.
+    """
 
     def __init__(self, pipeline: str = ""):
         self.name = pipeline or "none"
@@ -68,7 +71,7 @@ class RowRepair(Repair):
 
 
 def repair_of(name: str) -> Repair:
-    """Return a repair by its name in the registry, or by a pipeline; not yet fitted."""
+    """Return an unfitted repair by its name in the registry, or by a pipeline."""
     if name in repairs:
         entry = repairs[name]
         return RowRepair(entry.parameters["pipeline"]) if issubclass(entry.kind, Mapped) else entry.make()
@@ -77,12 +80,12 @@ def repair_of(name: str) -> Repair:
 
 
 class Halves:
-    """One set in random halves of its items: repairs are fitted on the first, and the second is searched and measured.
+    """Random halves of one set: repairs are fitted on the first half, and the second half is searched and measured.
 
     Args:
         index: The set.
         splits: Number of random halves.
-        seed: Of the halves.
+        seed: Seed of the halves.
     """
 
     def __init__(self, index: MixedIndex, *, splits: int, seed: int):
@@ -94,23 +97,26 @@ class Halves:
 
     @cached_property
     def searches(self) -> list[HeldOutSearch]:
-        """The held-out halves, which have been searched without a repair: neighbors are compared with those."""
+        """The held-out halves, already searched without a repair, since neighbors are compared with that search."""
         found = [HeldOutSearch(self.index, split) for split in self.splits]
         for search, split in zip(found, self.splits, strict=True):
             search.run(RowRepair().fit(self.index.known(split.fit)))
         return found
 
     def judge(self, repair: Repair) -> dict[str, list[float]]:
-        """Return measure → its value on each held-out half, NaN where there is none; raise InputError if it cannot
-        be fitted."""
-        with threadpool_limits(1):  # of a few hundred rows; two threads wait for each other longer than they compute
+        """Map each measure to its values on the held-out halves, NaN if undefined.
+
+        Raises:
+            InputError: If the repair cannot be fitted.
+        """
+        with threadpool_limits(1):  # a few hundred rows: with two threads, waiting takes longer than computing
             found = [self._judge(repair, *each) for each in zip(self.splits, self.searches, strict=True)]
         return {name: [each.get(name, np.nan) for each in found] for name in MEASURED}
 
     def _judge(self, repair: Repair, split: Split, search: HeldOutSearch) -> dict[str, float]:
         known = self.index.known(split.fit)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # too few rows, not converged: the numbers show what it does
+            warnings.simplefilter("ignore", UserWarning)  # too few rows, not converged: the numbers show the effect
             repair.fit(known)
         found = {}
         if isinstance(repair, RowRepair):
@@ -131,7 +137,7 @@ class Halves:
             return found
         own = {name: self.index.codes[name][split.fit[name]] for name in fit}
         labels = {name: self.index.codes[name][split.searched[name]] for name in rows}
-        halved = [name for name in rows if self.index.groups[name] is not None]  # no classes of names
+        halved = [name for name in rows if self.index.groups[name] is not None]  # class names are not split into halves
 
         def silhouette(name: str) -> float:
             of, counts = np.unique(labels[name], return_counts=True)
@@ -144,7 +150,7 @@ class Halves:
                 warnings.simplefilter("ignore")
                 return linear_probe(fit[name], own[name], rows[name][asked], labels[name][asked], C=C)["top_1"]
 
-        # the classes' prototypes are the fitting half's texts
+        # the prototypes of the classes are texts of the fitting half
         classes = np.intersect1d(own["text"], np.concatenate([own["image"], labels["image"]]))
         named, asked = np.isin(own["text"], classes), np.isin(labels["image"], classes)
         prototypes = ensemble(fit["text"][named], np.searchsorted(classes, own["text"][named]))
@@ -168,11 +174,11 @@ def _geometry(rows: Sets) -> dict[str, float]:
 
 def _mixing(fit: Sets, rows: Sets) -> dict[str, float]:
     image, text = rows["image"], rows["text"]
-    few = min(90, (len(image) + len(text) - 1) // 2)  # fewer neighbors where a set is very small, as in smoke runs
+    few = min(90, (len(image) + len(text) - 1) // 2)  # fewer neighbors if a set is very small, as in smoke runs
     train, test = (np.concatenate([each[name] for name in ("image", "text")]) for each in (fit, rows))
     sides = [np.repeat([0, 1], [len(each["image"]), len(each["text"])]) for each in (fit, rows)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of rows that a plane separates exactly, the probe does not converge
+        warnings.simplefilter("ignore")  # the probe does not converge if a plane separates the rows exactly
         separated = linear_probe(train, sides[0], test, sides[1], C=C)["mean_per_class"]
     return {
         "ilisi": geometry.ilisi(image, text, k=few),

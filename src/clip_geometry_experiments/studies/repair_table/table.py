@@ -1,4 +1,4 @@
-"""Records of the table, the table that records are of, and what it says: wins, losses, ties, ranks and relations."""
+"""The records of the table, the table built from records, and its results: wins, losses, ties, ranks and relations."""
 
 import itertools
 import re
@@ -19,14 +19,14 @@ from clip_geometry_experiments.studies.repair_table import measuring
 
 
 class Ranking(NamedTuple):
-    """Repairs ranked over data sets.
+    """Ranking of repairs over data sets.
 
     Attributes:
-        names: Of the repairs, the best first.
-        mean: The mean rank of each over the data sets, from 1 on.
+        names: Names of the repairs, best first.
+        mean: Mean rank of each repair over the data sets, where 1 is the best.
         sets: Number N of data sets.
-        p: Of Iman and Davenport's F, a less conservative form of Friedman's test that no repair differs.
-        difference: Nemenyi's critical difference at the level 0.05: mean ranks that are not further apart are a tie.
+        p: p-value of Iman and Davenport's F, a less conservative form of Friedman's test that no repair differs.
+        difference: Nemenyi's critical difference at the level 0.05; mean ranks no further apart than this are a tie.
     """
 
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ class Ranking(NamedTuple):
     difference: float
 
     def ties(self) -> list[tuple[int, int]]:
-        """Return the places (first, last) of every largest run of repairs that are no further apart than that."""
+        """Return (first, last) of every maximal run of repairs that are within the critical difference."""
         found: list[tuple[int, int]] = []
         for first, rank in enumerate(self.mean):
             last = int(np.searchsorted(self.mean, rank + self.difference, side="right")) - 1
@@ -45,7 +45,7 @@ class Ranking(NamedTuple):
         return found
 
     def best(self) -> tuple[str, ...]:
-        """Return the repairs that are no further from the first than the critical difference."""
+        """Return the repairs that are within the critical difference of the first."""
         return tuple(n for n, rank in zip(self.names, self.mean, strict=True) if rank <= self.mean[0] + self.difference)
 
     def rank(self, name: str) -> float:
@@ -53,10 +53,10 @@ class Ranking(NamedTuple):
 
 
 def ranking(names: Sequence[str], scores: NDArray[np.floating]) -> Ranking:
-    """Rank repairs by scores, (data sets, repairs), higher is better; equal scores share their mean rank.
+    """Rank repairs by scores, (data sets, repairs), where higher is better; equal scores share their mean rank.
 
-    χ² = Σ_j (R_j − (k + 1)/2)² · (k − 1)N / Σ_j var, corrected for ties; F = (N − 1)χ²/(N(k − 1) − χ²); the critical
-    difference is q √(k(k + 1)/6N), q the quantile of the studentized range for k means, divided by √2.
+    χ² = Σ_j (R_j − (k + 1)/2)² · (k − 1)N / Σ_j var, corrected for ties; F = (N − 1)χ²/(N(k − 1) − χ²). The critical
+    difference is q √(k(k + 1)/6N), where q is the quantile of the studentized range for k means, divided by √2.
     """
     n, k = scores.shape
     ranks = rankdata(-scores, axis=1)
@@ -76,19 +76,19 @@ def critical_difference(k: int, n: int, level: float = LEVEL) -> float:
 
 
 def resampled_error(values: NDArray[np.floating], ratio: float) -> float:
-    """Return the standard error of a mean over J random splits, √((1/J + ratio) s²), s² their variance.
+    """Return the standard error of a mean over J random splits, √((1/J + ratio) s²), where s² is their variance.
 
-    Splits overlap, so that s²/J would be too small. Source: Nadeau and Bengio 2003, doi:10.1023/A:1024068626366.
+    Since the splits overlap, s²/J would be too small. Source: Nadeau and Bengio 2003, doi:10.1023/A:1024068626366.
 
     Args:
-        values: Of the splits, (J,), J ≥ 2.
-        ratio: Number of judged rows in proportion to those that a repair is fitted on.
+        values: Values of the splits, (J,), J ≥ 2.
+        ratio: Number of evaluated rows divided by the number of rows that a repair is fitted on.
     """
     return float(np.sqrt((1 / len(values) + ratio) * values.var(ddof=1)))
 
 
 PREFIX = "repair_table."
-REFERENCES = ("noise", "truth")  # of the recorded table: Gaussian rows, and the planted gap taken away
+REFERENCES = ("noise", "truth")  # in the recorded table: Gaussian rows, and the planted gap removed
 
 
 def rows_of(
@@ -99,11 +99,19 @@ def rows_of(
     none: Mapping[str, Sequence[float]],
     halves: measuring.Halves,
 ) -> list[Row]:
-    """A record for each measure.
+    """Return one record per measure for a repair on one set.
 
-    Beside its value and standard error a record has `change` from no repair on the same halves, `change_error` and
-    `verdict`: "better", "worse" or "tie" by a t test at the level 0.05. Errors are those of Nadeau and Bengio 2003 for
-    overlapping splits. `by_split` are the values of the splits. Without a value, `note` says why.
+    In addition to its value and standard error, a record has `change` from no repair on the same halves, `change_error`
+    and `verdict`: "better", "worse" or "tie" by a t test at the level 0.05. Errors follow Nadeau and Bengio 2003 for
+    overlapping splits. `by_split` holds the values of the splits. If there is no value, `note` says why.
+
+    Args:
+        of: Name of the set.
+        name: Name of the repair.
+        repair: The repair.
+        found: Mapping from measure to its value on each split, NaN if undefined.
+        none: Values without a repair, in the same form.
+        halves: The halves of the set.
     """
     rows: list[Row] = []
     for measure, each in measuring.MEASURED.items():
@@ -128,12 +136,12 @@ def rows_of(
 
 
 def quantile(splits: int) -> float:
-    """Return how many standard errors of the mean over these splits a change has to exceed."""
+    """Return how many standard errors of the mean over these splits a change has to exceed to be significant."""
     return float(t.ppf(1 - LEVEL / 2, splits - 1))
 
 
 class CellValue(NamedTuple):
-    """A cell of the table: the mean over splits, and the change from no repair, with standard errors."""
+    """A cell of the table: the mean over splits and the change from no repair, with their standard errors."""
 
     value: float
     error: float
@@ -144,13 +152,13 @@ class CellValue(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RepairTable:
-    """The table.
+    """The repair table.
 
     Attributes:
-        values: (set, repair, measure) → `CellValue`; absent where there is none.
-        notes: (set, repair, measure) → why there is none.
-        sizes: Set → number of rows and dimension.
-        controls: The sets in which there is nothing to find; repairs are not ranked on them.
+        values: Mapping from (set, repair, measure) to `CellValue`, without undefined cells.
+        notes: Mapping from (set, repair, measure) to the reason why a cell is undefined.
+        sizes: Mapping from set to number of rows and dimension.
+        controls: Sets in which there is nothing to find; repairs are not ranked on them.
         splits: Number of random halves.
     """
 
@@ -162,7 +170,7 @@ class RepairTable:
 
     @cached_property
     def measures(self) -> dict[str, measuring.TableMeasure]:
-        """The measures of the table; those that are only recorded, where it has values of them."""
+        """The measures of the table; measures that are only recorded are included if the table has their values."""
         known = {measure for _, _, measure in self.values}
         return {name: each for name, each in measuring.MEASURES.items() if not each.recorded or name in known}
 
@@ -173,11 +181,11 @@ class RepairTable:
 
     @cached_property
     def ranked(self) -> tuple[str, ...]:
-        """The sets that repairs are ranked on."""
+        """The sets on which repairs are ranked."""
         return tuple(name for name in self.sizes if name not in self.controls)
 
     def over_sets(self, repair: str, measure: str) -> list[CellValue]:
-        """The cells of a repair and a measure on the ranked sets."""
+        """Return the cells of a repair and a measure on the ranked sets."""
         found = (self.values.get((each, repair, measure)) for each in self.ranked)
         return [each for each in found if each is not None]
 
@@ -185,12 +193,12 @@ class RepairTable:
         return sum(each.verdict == verdict for each in self.over_sets(repair, measure))
 
     def detectable(self, repair: str, measure: str) -> float:
-        """The largest change on a ranked set that is a tie: of smaller ones the table says nothing."""
+        """Return the largest change on a ranked set that is a tie; the table cannot detect smaller ones."""
         return quantile(self.splits) * max((each.change_error for each in self.over_sets(repair, measure)), default=0.0)
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
-        """Group of measures → the repairs ranked over the sets by it; groups of fewer than two sets are left out."""
+        """Group of measures → ranking of the repairs over the sets, without groups of fewer than two sets."""
         found = {}
         for group in dict.fromkeys(each.group for each in self.measures.values()):
             names, scores = self.scores([name for name, each in self.measures.items() if each.group == group])
@@ -199,11 +207,13 @@ class RepairTable:
         return found
 
     def scores(self, measures: Sequence[str]) -> tuple[list[str], np.ndarray]:
-        """The repairs that have values of these measures on every ranked set, and minus the mean of their ranks by the
-        measures, (sets, repairs), rank 1 for the best."""
+        """Return the repairs with values of these measures on every ranked set, and their scores, (sets, repairs).
+
+        A score is minus the mean rank by the measures, where rank 1 is the best.
+        """
         defined = {
             each: [m for m in measures if (each, "none", m) in self.values] for each in self.ranked
-        }  # a measure of classes is absent where there are none
+        }  # measures of classes are absent if a set has none
         defined = {each: some for each, some in defined.items() if some}
         names = [
             name
@@ -220,7 +230,7 @@ class RepairTable:
 
 
 def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) -> RepairTable:
-    """The table that records are of."""
+    """Build the table from its records."""
     values, notes, sizes, splits = {}, {}, {}, 0
     for row in rows:
         measure, at = row["measure"].removeprefix(PREFIX), row["at"]
@@ -236,7 +246,7 @@ def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) ->
 
 
 def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
-    """The table of lines for each set and repair, as scripts/record_run.py writes them."""
+    """Build the table from one line per set and repair, as scripts/record_run.py writes them."""
     values, notes, sizes, controls, splits = {}, {}, {}, {}, 0
     for line in lines:
         splits = line["splits"]
@@ -248,7 +258,7 @@ def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
     return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), splits)
 
 
-FEWEST = 5  # maps
+FEWEST = 5  # minimum number of maps
 Ranks = Mapping[str, float]  # map → its mean rank over the sets
 
 
@@ -256,12 +266,13 @@ class MeasureRelation(NamedTuple):
     """The rank correlation of two measures, or of two groups of measures, over maps.
 
     Attributes:
-        measure: Of geometry or mixing; "geometry" for the group.
-        target: Of retrieval; "retrieval" for the group.
+        measure: A measure of geometry or mixing; "geometry" for the group.
+        target: A measure of retrieval; "retrieval" for the group.
         maps: Number of maps.
-        rho: Spearman's ρ; positive where a map that is better by the one is better by the other.
-        low, high: Its 95% bootstrap interval over maps.
-        p: Of ρ = 0. Of an examined relation, adjusted by Holm for all of them and the registered one.
+        rho: Spearman's ρ, positive if maps that are better by one measure are better by the other.
+        low, high: 95% bootstrap interval of ρ over maps.
+        p: p-value of ρ = 0. For an examined relation, it is adjusted by Holm for all examined relations and the
+            registered one.
     """
 
     measure: str
@@ -284,8 +295,11 @@ class MeasureRelation(NamedTuple):
 
 
 def registered(table: RepairTable) -> MeasureRelation | None:
-    """The test that was committed before the table was filled (63977b5): geometry and retrieval by their mean ranks,
-    over all rows that both rank, none among them; None where they rank three or fewer."""
+    """Return the registered test, which was committed before the table was filled (63977b5).
+
+    It relates geometry and retrieval by their mean ranks, over all repairs that both rank, including "none". The result
+    is None if they rank three or fewer.
+    """
     both = [table.rankings[group] for group in ("geometry", "retrieval") if group in table.rankings]
     if len(both) < 2 or len(names := [name for name in both[0].names if name in both[1].names]) <= 3:
         return None
@@ -296,12 +310,14 @@ def registered(table: RepairTable) -> MeasureRelation | None:
 
 
 def examined(table: RepairTable, *, merged: bool = False) -> list[MeasureRelation]:
-    """Relate every measure of geometry and mixing to every measure of retrieval: exploratory, as the registered test
-    had been read before. Empty for fewer than five maps.
+    """Relate every measure of geometry and mixing to every measure of retrieval.
+
+    These relations are exploratory, since the result of the registered test was already known. The list is empty for
+    fewer than five maps.
 
     Args:
         table: The table.
-        merged: Average the variants of one idea, such as whitening to 32 and to 64 columns: they are not independent.
+        merged: Average the variants of one idea, such as whitening to 32 and to 64 columns, which are not independent.
     """
     sources = [name for name, each in table.measures.items() if each.group in ("geometry", "mixing")]
     targets = [name for name, each in table.measures.items() if each.group == "retrieval"]
@@ -318,7 +334,7 @@ def examined(table: RepairTable, *, merged: bool = False) -> list[MeasureRelatio
     }  # fmt: skip
     found = []
     for measure, target in itertools.product(sources, targets):
-        if target in values and np.ptp(values[measure]) and np.ptp(values[target]):  # else no map differs from others
+        if target in values and np.ptp(values[measure]) and np.ptp(values[target]):  # else all maps are equal
             related = rank_correlation(values[measure], values[target])
             found.append(MeasureRelation(measure, target, len(values[measure]), *related[:4]))
     first = registered(table)
@@ -332,30 +348,34 @@ def _mean_ranks(table: RepairTable, measure: str) -> Ranks:
 
 
 RETRIEVAL = tuple(name for name, each in measuring.MEASURES.items() if each.group == "retrieval")
-APART = ("own_precision", "neighbors", "cross_r_at_1", "cross_r_at_5")  # searches of one modality
+APART = ("own_precision", "neighbors", "cross_r_at_1", "cross_r_at_5")  # searches of one modality, not the mixed index
 AIM = "r_at_1"
 
 
 def summary(table: RepairTable) -> SimpleNamespace:
-    """Numbers of the sentences.
+    """Return the numbers that the sentences report.
 
     The rules for `helping`, `free`, `best`, `registered` and the rankings were committed before the table was filled
-    (63977b5). The others were added when its numbers were known: `strict`, `missed`, `related`, `ideas`.
+    (63977b5). `strict`, `missed`, `related` and `ideas` were added after its numbers were known.
 
     Returns:
         sets: Number of ranked sets.
         count: Number of repairs, without none.
-        helping: Repairs that raise recall in the mixed index on more sets than they lower it → on how many.
-        free: Those of them that are worse on no set in any measure of retrieval within or across modalities.
-        strict: Those of the free that are worse on no set in any measure of the mixed list either.
-        missed: Measure of retrieval → the largest fall by a free repair that the test would not have seen on some set.
-        best: The free repair, or else any, with the largest mean change, no baseline; "" if none helps.
-        tied: Whether the other free repairs are within the critical difference of it by retrieval.
-        gains: Repair → the mean change of recall at 1 in the mixed index by it, over the sets.
-        rankings: Group → ranking.
+        helping: Mapping from each repair that raises recall in the mixed index on more sets than it lowers it, to the
+            number of sets on which it raises it.
+        free: Helping repairs that are worse on no set in any measure of retrieval within or across modalities.
+        strict: Free repairs that are also worse on no set in any measure of the mixed list.
+        missed: Mapping from measure of retrieval to the largest fall by a free repair that the test would have missed
+            on some set.
+        best: The free repair with the largest mean change, or any helping one if none is free, without baselines; "" if
+            none helps.
+        tied: Whether the other free repairs are within the critical difference of the best one by retrieval.
+        gains: Mapping from repair to its mean change of recall at 1 in the mixed index over the sets.
+        rankings: Mapping from group to ranking.
         registered: The relation of geometry and retrieval.
-        related: The relations of each measure of geometry and mixing to each of retrieval, over the maps of the rows.
-        ideas: The same with the variants of one idea averaged.
+        related: The relations of each measure of geometry and mixing to each measure of retrieval, over the maps of
+            rows.
+        ideas: The same relations with the variants of one idea averaged.
     """
     names = [name for name in table.repairs if name != "none"]
     own = [name for name in names if not (name in repairs and repairs[name].baseline)]

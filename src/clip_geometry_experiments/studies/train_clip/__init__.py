@@ -1,4 +1,4 @@
-"""A small CLIP trained from scratch, with its geometry measured from the state before the first step."""
+"""Training of a small CLIP from scratch, with its geometry measured from the state before the first step."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -35,11 +35,11 @@ from clip_geometry_experiments.studies.train_clip.data import (
 )
 from clip_geometry_experiments.studies.train_clip.figures import arms_sentences, draw_train_clip, training_sentences
 
-CELL = ("cell", "cell_row", "cell_rows")  # keys of the cell that a recorded row is of
+CELL = ("cell", "cell_row", "cell_rows")  # keys that identify the cell of a recorded row
 
 
 class TrainClip(TrainingStudy):
-    """The model is saved as `local-dir:` reads it."""
+    """Trains a CLIP and saves it in the format that `local-dir:` reads."""
 
     Config = TrainClipConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
@@ -60,7 +60,7 @@ class TrainClip(TrainingStudy):
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "open_clip_torch")}}
-        define["precision"] = self._precision  # auto depends on the device
+        define["precision"] = self._precision  # "auto" depends on the device
         return Cell(define, self._rows, f"training {self.config.arm}")
 
     @cached_property
@@ -89,12 +89,12 @@ class TrainClip(TrainingStudy):
 
     @cached_property
     def encoder(self) -> Encoder:
-        """With its first weights, from the folder that the trained ones are saved to."""
+        """The encoder with its initial weights, from the folder that the trained weights are saved to."""
         training.make_folder(self.model_folder, self.config, *channel_statistics(self.config.data))
         return training.fresh_encoder(self.model_folder, self.config.seed)
 
     def pairs(self, name: str) -> CaptionedImages:
-        """data, measured or tested."""
+        """Return the pairs of "data", "measured" or "tested"."""
         encoder: Any = self.encoder
         steps = encoder.transform.transforms
         before = next(k for k, step in enumerate(steps) if type(step).__name__ == "MaybeToTensor")  # bytes until then
@@ -149,12 +149,12 @@ class TrainClip(TrainingStudy):
         return [{**origin, **row} for row in rows] + self._tested_rows(trainer)
 
     def _origin(self, data: DatasetConfig, options: Mapping[str, Any]) -> Row:
-        """What all records of these images have in common. options: of the model."""
+        """Return the fields that all records of these images share; `options` are options of the model."""
         options = {**options} if self._precision == FULL else {**options, "trained_in": self._precision}
         return self.context(data, model_options=options, pipeline=list(measuring.PIPELINE))
 
     def _tested_rows(self, trainer: training.ClipTrainer) -> list[Row]:
-        """Zero-shot accuracy of the model as it is saved, in float16, with the running statistics of batch norm."""
+        """Test the zero-shot accuracy of the saved model, in float16, with the running statistics of batch norm."""
         config, data = self.config, self.config.tested
         if data is None:
             return []
@@ -180,7 +180,7 @@ class TrainClip(TrainingStudy):
     # --- the report
 
     def tabled(self, row: Row) -> bool:
-        """All but the correlations, which are in the sentences."""
+        """Show all numbers in the table except the correlations, which the sentences report."""
         return row["measure"] not in ("train_clip.pearson", "train_clip.spearman")
 
     def facts(self) -> Mapping[str, Any]:
@@ -208,7 +208,7 @@ class TrainClip(TrainingStudy):
         return arms_sentences([(each.label(), of) for each, of in zip(planned, rows, strict=True)])
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
-        """Figures of one training; those of a sweep are side by side in the figures of `together`."""
+        """Return the figures of one training; the figures of a sweep are drawn side by side by `together`."""
         remove_finished(self.workspace.folder)
         return [] if group else super().figures(folder, prefix=prefix)
 
@@ -217,7 +217,7 @@ class TrainClip(TrainingStudy):
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> list[FigureEntry]:
-        """All trainings side by side; those of a grid with tasks are compared by the claims about them."""
+        """Draw all trainings side by side; the trainings of a grid with tasks are compared by claims instead."""
         if all(each.config.tasks for each in planned):
             return []
         labels = numbered_labels([each.label() for each in planned])

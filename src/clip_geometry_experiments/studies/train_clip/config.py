@@ -1,4 +1,4 @@
-"""The config of the training of a CLIP, and the architectures that have a name."""
+"""The config of the training of a CLIP, and the named architectures."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,18 +11,18 @@ from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.kit.base import Data, RunConfig
 from clip_geometry_experiments.kit.clip_training import LR, OptimizerConfig, with_a_place
 
-PENALTIES = {"istar": "I-STAR", "cosreg": "CosReg"}  # their names
+PENALTIES = {"istar": "I-STAR", "cosreg": "CosReg"}  # display names of the penalties
 SIGLIP_LR = 2e-3  # 1000 steps of siglip on scenes with 8e-3 end at an accuracy of 0.12, with 2e-3 at 0.95
 ARCHITECTURES = read_yaml(Path(__file__).with_name("architectures.yaml"))
 
 
 class ArchitectureConfig(Config):
-    """open_clip's `model_cfg`.
+    """An architecture in the form of open_clip's `model_cfg`.
 
     Args:
-        embed_dim: columns of the embeddings.
-        vision_cfg: of the image tower.
-        text_cfg: of the text tower, where it differs from architectures.yaml; its tokenizer is that of scenes-clip.
+        embed_dim: Number of columns of the embeddings.
+        vision_cfg: Config of the image tower.
+        text_cfg: Settings of the text tower that differ from architectures.yaml; its tokenizer is that of scenes-clip.
     """
 
     embed_dim: int = 256
@@ -42,7 +42,7 @@ class ArchitectureConfig(Config):
         return text
 
     def __str__(self) -> str:
-        """`test_byobnet; text: 1 layer of width 128; 256 columns`."""
+        """Return a description such as `test_byobnet; text: 1 layer of width 128; 256 columns`."""
         text, layers = self.text_cfg, self.vision_cfg.get("layers")
         kind = "ResNet" if isinstance(layers, list) else "ViT"
         tower = self.vision_cfg.get("timm_model_name") or f"{kind}, layers {layers}"
@@ -59,16 +59,16 @@ def _named(given: Any) -> Any:
 
 
 class ObjectiveConfig(Config):
-    """What is minimized.
+    """Config of the objective that is minimized.
 
     Args:
-        arm: the objective. clip: open_clip's ClipLoss; siglip: its SigLipLoss; fixed_temperature: ClipLoss whose
-            temperature is not trained; istar, cosreg: ClipLoss plus `penalty` times 1 − IsoScore* (C_0 averaged over
-            batches) or the average cosine of the unit rows of each tower; classes: cross-entropy of one linear layer on
-            the embeddings of images and of captions, whose target is the class of the image.
-        temperature: of ClipLoss at the start, within the bounds of training. SigLipLoss starts at its paper's
-            temperature of 0.1 and bias of −10.
-        penalty: weight of the penalty.
+        arm: The objective. clip: open_clip's ClipLoss. siglip: open_clip's SigLipLoss. fixed_temperature: ClipLoss with
+            a temperature that is not trained. istar, cosreg: ClipLoss plus `penalty` times 1 − IsoScore* (C_0 averaged
+            over batches) or times the average cosine of the unit rows of each tower. classes: cross-entropy of one
+            linear layer on the embeddings of images and of captions, whose target is the class of the image.
+        temperature: Initial temperature of ClipLoss, within the bounds of training, from 0.01 to 1. SigLipLoss starts
+            at its paper's temperature of 0.1 and bias of −10.
+        penalty: Weight of the penalty.
     """
 
     arm: Literal["clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes"] = "clip"
@@ -77,28 +77,30 @@ class ObjectiveConfig(Config):
 
 
 class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
-    """Keys of the experiment.
+    """Config of the experiment `train_clip`.
 
     Args:
-        architecture: a name (byobnet, tiny) or open_clip's own model_cfg.
-        data: images with captions (or, with a prompt, class captions) and labels.
-        measured: other images, of all classes, on which the geometry of the states is measured.
-        tested: images for zero-shot accuracy at the end; null for none.
-        lr: default 8e-3, for siglip 2e-3.
-        prompts: of zero-shot, an ensemble if there are several; candidates are all classes.
-        training_prompts: of the captions in training that name the class only; null for those of `prompts`. A wording
-            that does not occur among them is read worse.
-        measured_pictures: use only the first N images of `measured`, null for all.
-        caption_noise: share of the training images whose caption is that of another image, the same one in every epoch.
-        measures: of the states, null for those of the figures.
-        tasks: also score retrieval, a linear probe and zero-shot accuracy on `tested` at the end, as the rows are and
-            centered with the means of `measured`, on whose labels the probe is fitted.
-        measurements: measure about this many states, the first of them in powers of two, the rest evenly spaced.
-        recorded: the records of a training by these settings, to be shown in place of a new one: a results.jsonl, or
-            `shipped/NAME/training.jsonl` of a shipped model; null to train.
-        batch_norm: of measured states. eval: the running statistics, which are the identity at first and lag for some
-            steps; batch: those of the measured images. The saved model is always tested with its running ones.
-        seed: of first weights, batches and captions.
+        architecture: A name (byobnet, tiny), or open_clip's own model_cfg.
+        data: Images with captions (or, with a prompt, class captions) and labels.
+        measured: Other images, of all classes, on which the geometry of the states is measured.
+        tested: Images for zero-shot accuracy at the end; null for none.
+        lr: Learning rate; the default is 8e-3, or 2e-3 for siglip.
+        prompts: Templates of zero-shot prompts, an ensemble if there are several; the candidates are all classes.
+        training_prompts: Templates of the training captions that name only the class; null uses `prompts`. The model
+            understands a wording that is not among them less well.
+        measured_pictures: Use only the first N images of `measured`; null uses all.
+        caption_noise: Share of the training images that get the caption of another image, the same one in every epoch.
+        measures: Measures of the states; null uses the measures of the figures.
+        tasks: Whether to also score retrieval, a linear probe and zero-shot accuracy on `tested` at the end, both with
+            the original rows and with rows centered by the means of `measured`. The probe is fitted on the labels of
+            `measured`.
+        measurements: Approximate number of states to measure: the first ones at powers of two, the rest evenly spaced.
+        recorded: Records of a training with these settings to show instead of training: a results.jsonl, or
+            `shipped/NAME/training.jsonl` of a shipped model; null trains.
+        batch_norm: Statistics of batch norm in measured states. eval: the running statistics, which are the identity at
+            first and lag for some steps. batch: the statistics of the measured images. The saved model is always tested
+            with its running statistics.
+        seed: Seed of the initial weights, the batches and the captions.
     """
 
     architecture: Annotated[ArchitectureConfig, BeforeValidator(_named)]
@@ -131,7 +133,7 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         return self
 
     def at(self) -> dict[str, Any]:
-        """For the `at` of records: the arm, the weight of its penalty, and what else differs from the default."""
+        """Return the arm, its penalty weight and other settings that are not defaults, for the `at` of records."""
         penalty = {"penalty": self.penalty, "tower": "both"} if self.arm in PENALTIES else {}
         named = ("temperature", "caption_noise", *(["class_captions"] if self.tasks else []))
         values: Mapping[str, Any] = {name: getattr(self, name) for name in named}
@@ -139,7 +141,7 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         return {"arm": self.arm, **penalty} | {k: value for k, value in values.items() if value != fields[k].default}
 
     def label(self) -> str:
-        """`ClipLoss`; `ClipLoss + I-STAR, λ = 1, both towers`."""
+        """Return the label of the arm, such as `ClipLoss` or `ClipLoss + I-STAR, λ = 1, both towers`."""
         if self.arm in PENALTIES:
             weight = f"{self.penalty:g}".replace("-", "−")
             return f"ClipLoss + {PENALTIES[self.arm]}, λ = {weight}, both towers"

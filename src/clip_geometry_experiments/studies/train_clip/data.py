@@ -1,4 +1,4 @@
-"""What is trained and measured on: images as bytes, captions as tokens."""
+"""Data for training and measurement: images as bytes, captions as tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ from clip_geometry.encoders.base import Tokens
 from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError
 
-SAMPLE = 2000  # images for mean and standard deviation of the channels
-CHUNK = 1000  # captions that are tokenized at a time
+SAMPLE = 2000  # number of images for mean and standard deviation of the channels
+CHUNK = 1000  # number of captions that are tokenized at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +27,13 @@ class CaptionedImages:
     """Images and their captions.
 
     Args:
-        pixels: (n, s, s, 3) uint8.
-        labels: (n,).
-        tokens: (m, t); the captions of image k are the rows first[k] to first[k] + count[k].
-        first: (n,).
-        count: (n,).
-        item_id: (n,).
-        class_names: by label.
+        pixels: Images, (n, s, s, 3), uint8.
+        labels: Labels of the images, (n,).
+        tokens: Tokens of the captions, (m, t); the captions of image k are rows first[k] to first[k] + count[k].
+        first: Row of the first caption of each image, (n,).
+        count: Number of captions of each image, (n,).
+        item_id: Ids of the images, (n,).
+        class_names: Names of the classes, by label.
     """
 
     pixels: np.ndarray
@@ -48,16 +48,16 @@ class CaptionedImages:
         return len(self.pixels)
 
     def head(self, size: int | None) -> "CaptionedImages":
-        """The first images, None for all."""
+        """Return the first images with their captions; None returns all."""
         parts = {name: getattr(self, name)[:size] for name in ("pixels", "labels", "first", "count", "item_id")}
         return replace(self, **parts)
 
     def images(self, rows: np.ndarray) -> Tensor:
-        """(b, 3, s, s) uint8, channels last in memory, with which convolutions on a CPU are faster."""
+        """Return images as uint8, (b, 3, s, s), channels last in memory, which makes convolutions on a CPU faster."""
         return torch.from_numpy(np.ascontiguousarray(self.pixels[rows])).permute(0, 3, 1, 2)
 
     def captions(self, rows: np.ndarray, number: np.ndarray) -> Tensor:
-        """(b, t) int64: for each image the caption of this number, modulo how many it has."""
+        """Return one caption per image, (b, t), int64: the one with this number, modulo the number of its captions."""
         return torch.from_numpy(self.tokens[self.first[rows] + number % self.count[rows]].astype(np.int64))
 
 
@@ -67,9 +67,16 @@ def load_pairs(
     tokenize: Callable[[Sequence[str]], Tokens],
     key: Mapping[str, Any],
 ) -> CaptionedImages:
-    """The data set after `transform` and `tokenize`, once for all trainings of a process.
+    """Load a data set with `transform` and `tokenize` applied, once for all trainings of a process.
 
-    key: what both depend on. Raises InputError if the data set lacks images, captions, labels or class names.
+    Args:
+        dataset: The data set.
+        transform: Function from an image to its pixels (s, s, 3), uint8.
+        tokenize: Function from captions to their tokens.
+        key: Everything that both functions depend on.
+
+    Raises:
+        InputError: If the data set lacks images, captions, labels or class names.
     """
     place = digest({"data": dataset.config.model_dump(mode="json"), "revision": dataset.revision, **key})
     if place in _PREPARED:
@@ -113,7 +120,7 @@ def _sides(dataset: Dataset) -> tuple[Side, Side]:
 
 
 def caption_groups(image: Side, text: Side) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(order, first, count): the captions of image k are order[first[k] : first[k] + count[k]]."""
+    """Return (order, first, count): the captions of image k are order[first[k] : first[k] + count[k]]."""
     sides = (text, image)
     captioned, wanted = (np.asarray(each.labels if text.pair_on == "label" else each.item_id) for each in sides)
     names, group, count = np.unique(captioned, return_inverse=True, return_counts=True)
@@ -124,7 +131,7 @@ def caption_groups(image: Side, text: Side) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def require_apart(datasets: Mapping[str, Dataset]) -> None:
-    """Raises InputError if `measured` or `tested` has other classes than `data`, or images of it, by item_id."""
+    """Raise InputError if `measured` or `tested` has other classes than `data`, or shares an item_id with it."""
     trained = datasets["data"]
     for name, other in datasets.items():
         if name == "data" or other.image is None or trained.image is None:
@@ -144,7 +151,7 @@ def require_apart(datasets: Mapping[str, Dataset]) -> None:
 
 
 def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np.ndarray, int]:
-    """(token ids of all captions, how many captions are cut)."""
+    """Return the token ids of all captions and the number of truncated captions."""
     parts, truncated = [], 0
     with progress("preparing captions", total=len(text)) as advance:
         for start in range(0, len(text), CHUNK):
@@ -170,9 +177,9 @@ class ClassPrompts:
     """Class prompts.
 
     Args:
-        tokens: (k·p, t), p prompts of each of k classes, one class after the other.
-        classes: (k·p,).
-        seen: (s,) classes in training.
+        tokens: Tokens, (k·p, t), with p prompts for each of k classes, ordered by class.
+        classes: Class of each prompt, (k·p,).
+        seen: Classes seen in training, (s,).
     """
 
     tokens: np.ndarray
@@ -183,7 +190,7 @@ class ClassPrompts:
 def prompt_tokens(
     templates: Sequence[str], names: Sequence[str], tokenize: Callable[[Sequence[str]], Tokens], seen: np.ndarray
 ) -> ClassPrompts:
-    """Raises InputError if a prompt is cut, since the rest might be the prompt of another class."""
+    """Tokenize class prompts. Raises InputError if one is truncated, as the rest might be another class's prompt."""
     texts = [template.replace("{}", name.replace("_", " ")) for name in names for template in templates]
     classes = np.repeat(np.arange(len(names)), len(templates))
     tokens = tokenize(texts)
@@ -197,7 +204,7 @@ def prompt_tokens(
 
 @cache
 def channel_statistics(data: DatasetConfig) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel over the first images, in 0..1, to three decimals."""
+    """Return mean and standard deviation of each channel over the first images, in 0..1, to three decimals."""
     image, _ = _sides(load_dataset(data))
     sums, squares, n = np.zeros(3), np.zeros(3), 0
     for k in range(min(SAMPLE, len(image))):

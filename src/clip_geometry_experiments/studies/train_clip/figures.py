@@ -1,4 +1,4 @@
-"""Figures of a training: its curves, the arms side by side; and sentences about one training."""
+"""Figures of trainings (curves of one training, or several side by side) and sentences about them."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -18,7 +18,7 @@ from clip_geometry_experiments.kit.trajectories import curves_of
 from clip_geometry_experiments.report.gallery import Drawing
 
 Key = tuple[str, str, str]  # measure, modality, classes
-Curves = Mapping[Any, NDArray[np.float64]]  # Key → (states,)
+Curves = Mapping[Any, NDArray[np.float64]]  # Key → values (states,)
 Arms = Mapping[str, tuple[Curves, NDArray[np.integer]]]  # label of an arm → its curves and their steps
 
 SEPARABILITY = "modality_separability.logistic_regression.cross_validated"
@@ -28,15 +28,15 @@ CLUSTERS: Key = ("silhouette", "image", "all")
 SEEN: Key = ("zero_shot.top_1", "both", "seen")
 HELD_OUT: Key = ("zero_shot.top_1", "both", "held out")
 STAYS = 0.1  # share of the total change within which a curve counts as settled
-CHANGES = 0.25  # relative change of IsoScore from which on it counts as one
-ACROSS = 3  # panels per row where there is one arm
-SECOND = "#AA4499"  # a second curve in a panel that is of no modality
+CHANGES = 0.25  # minimum relative change of IsoScore that counts as a change
+ACROSS = 3  # panels per row for a single arm
+SECOND = "#AA4499"  # color of a second curve in a panel without modalities
 
 words = Words(Path(__file__).with_name("words.j2"))
 
 
 class CurveStyle(NamedTuple):
-    """Where a curve is found, and how it is drawn."""
+    """The key of a curve and how it is drawn."""
 
     key: Key
     name: str
@@ -45,7 +45,7 @@ class CurveStyle(NamedTuple):
 
 
 class PanelLayout(NamedTuple):
-    """A panel before it has curves. decimals: of the first and last values above it. Else as `figures.Panel`."""
+    """A panel without its curves. `decimals` is for the first and last values above it; else as `figures.Panel`."""
 
     label: str
     lines: Sequence[CurveStyle]
@@ -69,7 +69,7 @@ PANELS = (
     ),
     PanelLayout("average cosine", _each("average_cosine"), (0, None)),
     PanelLayout("class silhouette", _each("silhouette")),
-    # the whole range, for what it is: in most trainings a flat line near 0
+    # the full range, to show that in most trainings it is a flat line near 0
     PanelLayout("IsoScore", _each("isoscore"), (0, 1), decimals=3),
     PanelLayout(
         "zero-shot accuracy", [CurveStyle(SEEN, "seen"), CurveStyle(HELD_OUT, "held out", SECOND, LINES[1])], (0, 1.03)
@@ -91,7 +91,7 @@ CAPTION: dict[str, tuple[Key, int]] = {  # name → curve and decimals
 def draw_train_clip(arms: Arms) -> dict[str, Drawing]:
     """Draw the figure of the recorded states.
 
-    arms: label of a training → its curves and their steps, as `curves_of` returns them.
+    `arms` maps the label of a training to its curves and their steps, as `curves_of` returns them.
     """
     ends = {arm if len(arms) > 1 else "": _ends(curves) for arm, (curves, _) in arms.items()}
     caption = words("caption", ends, "/".join(map(str, sorted({len(steps) for _, steps in arms.values()}))))
@@ -105,7 +105,7 @@ def _ends(curves: Curves) -> dict[str, tuple[float, float, int]]:
 
 @styled
 def training_figure(arms: Arms) -> Figure:
-    """A column for each arm and a row for each panel; for one arm the panels are side by side.
+    """Draw a column per arm and a row per panel; for a single arm, the panels are side by side.
 
     The first and the last value are printed above each panel.
     """
@@ -151,7 +151,7 @@ def training_figure(arms: Arms) -> Figure:
 
 
 def arms_sentences(arms: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> list[str]:
-    """Where several trainings end: the least and the largest gap, accuracy and IsoScore, with the trainings' labels."""
+    """Compare where trainings end: the least and the largest gap, accuracy and IsoScore, with their labels."""
     curves = [(label, curves_of(rows)[0]) for label, rows in arms]
     named = {
         "the modality gap": GAP,
@@ -170,8 +170,10 @@ def arms_sentences(arms: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> l
 
 
 def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Sentences about the curves of one training: what changes first, what last, and what stays. Curves that are
-    missing, undefined in a state or constant are left out."""
+    """Return sentences about the curves of one training: which change first, which last, and which stay.
+
+    Curves that are missing, undefined in a state or constant are left out.
+    """
     found, steps = curves_of(rows)
     curves = {key: each for key, each in found.items() if np.isfinite(each).all() and each[0] != each[-1]}
 
@@ -183,7 +185,7 @@ def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if GAP in curves:
         gap = curves[GAP]
         near = np.abs(gap - gap[-1]) <= STAYS * abs(gap[-1] - gap[0])
-        settled = len(gap) - int(np.argmin(near[::-1]))  # the state after the last that is not near
+        settled = len(gap) - int(np.argmin(near[::-1]))  # the state after the last one that is not near
         low, high = gap[settled:].min(), gap[settled:].max()
         stays = low > 0 and settled < len(gap) - 1 and gap[-1] < gap[0]
         said.append(words("gap", gap[0], gap[-1], steps[settled] if stays else None, low, high))

@@ -1,9 +1,9 @@
 """Claims tested by a grid of trainings.
 
-The unit is the seed: a test gives a number for each seed, over all settings of the grid, and the interval is Student's
-over the seeds, since trainings of one seed share their first weights and the order of their batches. It covers other
-seeds of these settings, neither other settings nor other scenes, which all seeds share. Contrasts are between
-trainings that differ in one thing; relations are over trainings that differ in several.
+The unit is the seed: a test yields one number per seed over all settings of the grid, and the interval is Student's
+interval over the seeds, since trainings with the same seed share their initial weights and the order of their batches.
+The interval generalizes to other seeds with these settings, but not to other settings or other scenes, which all seeds
+share. Contrasts compare trainings that differ in one setting; relations cover trainings that differ in several.
 """
 
 import math
@@ -35,7 +35,7 @@ OBJECTIVES = {"clip": "ClipLoss", "siglip": "SigLIP"}
 
 @dataclass(frozen=True)
 class Training:
-    """A training of the grid: its settings, and "measure modality state" → number."""
+    """A training of the grid: its settings, and its numbers by the key "measure modality state"."""
 
     objective: str
     dimension: int
@@ -50,7 +50,7 @@ class Training:
 
 
 class ClaimTest(Config):
-    """What is computed for each seed; claims.yaml explains the kinds."""
+    """The computation for each seed; claims.yaml explains the kinds."""
 
     kind: Literal["level", "change", "contrast", "relation", "stronger"]
     of: str
@@ -77,7 +77,7 @@ class StudyClaim(Config):
 
     @property
     def published(self) -> bool:
-        """Whether a paper made it; others are of this project and counted apart."""
+        """Whether the claim is from a paper; claims of this project are counted separately."""
         return not self.source.startswith("this project")
 
 
@@ -87,14 +87,14 @@ class DecidedClaim:
 
     Args:
         claim: The claim.
-        effects: Seed → the number of the test.
-        mean: Over the seeds.
+        effects: Mapping from seed to the number that the test yields.
+        mean: Mean of the effects over the seeds.
         low: Lower end of the interval.
         high: Upper end of the interval.
-        verdict: holds, does not hold or tie.
-        without: Seed → the verdict of the other seeds.
-        p: One-sided: of "holds" where no effect is on the claimed side of the bound, of "does not hold" where an effect
-            counts.
+        verdict: "holds", "does not hold" or "tie".
+        without: Mapping from seed to the verdict of the other seeds.
+        p: One-sided p-values. For "holds", the null hypothesis is no effect on the claimed side of the bound; for "does
+            not hold", it is an effect that counts.
     """
 
     claim: StudyClaim
@@ -108,13 +108,13 @@ class DecidedClaim:
 
     @property
     def survives(self) -> bool:
-        """Whether the verdict is the same without any one seed."""
+        """Whether the verdict stays the same if any one seed is left out."""
         return set(self.without.values()) <= {self.verdict}
 
 
 @cache
 def claims() -> tuple[StudyClaim, ...]:
-    """The claims in claims.yaml."""
+    """Return the claims in claims.yaml."""
     listed = read_yaml(Path(__file__).with_name("claims.yaml"))
     return tuple(validate(StudyClaim, {"name": name, **each}, f"claim {name}") for name, each in listed.items())
 
@@ -123,7 +123,7 @@ def claims() -> tuple[StudyClaim, ...]:
 
 
 def trainings(rows: Iterable[Mapping[str, Any]]) -> list[Training]:
-    """The trainings of a run whose config has `tasks`, cell by cell."""
+    """Return the trainings of a run whose config has `tasks`, one per cell."""
     found = []
     for _, group in groupby(rows, key=lambda row: row["cell"]):
         cell = list(group)
@@ -137,7 +137,7 @@ def trainings(rows: Iterable[Mapping[str, Any]]) -> list[Training]:
             elif row["at"].get("pictures") == "tested":
                 state = "centered" if "center" in row["pipeline"] else "tested"
                 right.setdefault(f"{key} {state}", []).append((row["value"], row["n"]))
-        # accuracy on images of seen classes and of held-out ones, together
+        # pooled accuracy on images of seen and of held-out classes
         values |= {key: math.fsum(v * n for v, n in each) / sum(n for _, n in each) for key, each in right.items()}
         objective = OBJECTIVES.get(at["arm"], f"ClipLoss at {at.get('temperature', 0.07):g}")
         dimension = next(row["d"] for row in cell if row["measure"] == ZERO_SHOT)
@@ -147,7 +147,7 @@ def trainings(rows: Iterable[Mapping[str, Any]]) -> list[Training]:
 
 
 def in_grid(found: Sequence[Training]) -> list[Training]:
-    """The trainings with the share of class captions that most have; others are for tests of that factor only."""
+    """Return the trainings with the most common share of class captions; the others serve only tests of that factor."""
     shares = Counter(each.class_captions for each in found)
     return [each for each in found if each.class_captions == shares.most_common(1)[0][0]]
 
@@ -156,7 +156,7 @@ def in_grid(found: Sequence[Training]) -> list[Training]:
 
 
 def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
-    """The number of a test for each seed. Raises InputError where no training can give it."""
+    """Return the number of a test for each seed. Raises InputError if the trainings cannot provide it."""
     result, found = {}, found if test.factor == "class_captions" else in_grid(found)
     for seed in sorted({each.seed for each in found}):
         of_seed = [
@@ -166,7 +166,7 @@ def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
         ]
         try:
             result[seed] = _KINDS[test.kind](test, of_seed)
-        except (KeyError, StatisticsError) as missing:  # a number, or all trainings
+        except (KeyError, StatisticsError) as missing:  # a number is missing, or all trainings are
             raise InputError(f"seed {seed} has no trainings that decide {test.kind} of {test.of}: {missing}") from None
     return result
 
@@ -203,7 +203,7 @@ _KINDS: dict[str, Callable[[ClaimTest, Sequence[Training]], float]] = {
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """(mean, low, high): Student's interval of the mean, unbounded for one value."""
+    """Return (mean, low, high) of Student's interval of the mean, which is unbounded for one value."""
     n = len(values)
     if n < 2:
         return math.fsum(values), -math.inf, math.inf
@@ -213,11 +213,12 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def verdict(claim: StudyClaim, mean: float, low: float, high: float) -> str:
-    """holds, does not hold or tie, by an effect and its interval.
+    """Return "holds", "does not hold" or "tie" for an effect and its interval.
 
-    A claim of a direction holds if the interval lies beyond the bound on the claimed side and the mean by the smallest
-    difference that counts; it does not hold if the interval excludes such a difference. A claim of equality holds if
-    the interval lies within that difference, and does not hold if the interval lies outside of it.
+    A directional claim holds if the interval lies beyond the bound on the claimed side and the mean exceeds the bound
+    by at least the smallest difference that counts. It does not hold if the interval excludes such a difference. A
+    claim of equality holds if the interval lies within that difference, and does not hold if the interval lies outside
+    of it.
     """
     mean, low, high = (each - claim.bound for each in (mean, low, high))
     if claim.expects == "equal":
@@ -232,7 +233,11 @@ def verdict(claim: StudyClaim, mean: float, low: float, high: float) -> str:
 
 
 def p_values(claim: StudyClaim, values: Sequence[float]) -> dict[str, float]:
-    """Verdict → its one-sided p; for equality, the larger one of both ends if it holds, the smaller one if not."""
+    """Map each verdict to its one-sided p-value.
+
+    For a claim of equality, "holds" has the larger p-value of the two ends, and "does not hold" has twice the smaller
+    one, at most 1.
+    """
     centered = np.asarray(values) - claim.bound
     if claim.expects == "equal":
         above, below = claim.smallest + centered, claim.smallest - centered
@@ -243,7 +248,7 @@ def p_values(claim: StudyClaim, values: Sequence[float]) -> dict[str, float]:
 
 
 def _one_sided(values: Values) -> float:
-    """p of a mean of 0 or less."""
+    """Return the p-value of a mean of 0 or less."""
     n = len(values)
     error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.inf
     if not error:
@@ -252,7 +257,7 @@ def _one_sided(values: Values) -> float:
 
 
 def judge(claim: StudyClaim, found: Sequence[Training]) -> DecidedClaim:
-    """Decide a claim, with all seeds and without each."""
+    """Decide a claim with all seeds, and with each seed left out."""
     by_seed = effects(claim.test, found)
     values = list(by_seed.values())
     without = {
@@ -264,7 +269,7 @@ def judge(claim: StudyClaim, found: Sequence[Training]) -> DecidedClaim:
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """How many claims hold, and a sentence for each that these rows decide, in the order of claims.yaml."""
+    """Say how many claims hold, with a sentence for each claim that these rows decide, in the order of claims.yaml."""
     found, judged = trainings(rows), []
     for claim in claims():
         with suppress(InputError):
@@ -276,7 +281,7 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def counted(judged: Sequence[DecidedClaim]) -> dict[bool, dict[str, int]]:
-    """Published or not → verdict → number of claims."""
+    """Map whether a claim is published to the number of claims by verdict."""
     return {
         published: {kind: sum(each.claim.published == published and each.verdict == kind for each in judged)
                     for kind in VERDICTS}

@@ -1,4 +1,4 @@
-"""What is measured of a state (geometry of other images and captions, losses, zero-shot accuracy), and the records."""
+"""Measurement of a state (geometry of other images and captions, losses, zero-shot accuracy), and its records."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ SEPARABILITY = "modality_separability.logistic_regression.cross_validated"
 LOSS, TEMPERATURE, ACCURACY = "train_clip.loss", "train_clip.temperature", "train_clip.accuracy"
 GAP_DIMENSIONS = "train_clip.gap_dimensions"
 PROBE_C = 100.0  # unit rows need more than the default of 1
-RANK = 10  # of retrieval
+RANK = 10  # k of retrieval
 NAMES = (
     "modality_gap", "relative_modality_gap", "modality_silhouette", "alignment", SEPARABILITY,
     "silhouette", "isoscore", "isoscore[unbiased]", "isotropy_i1", "isotropy_i2", "average_cosine",
@@ -44,15 +44,26 @@ COMPARED = (("silhouette", "isoscore"), ("modality_gap", "isoscore"), ("modality
 CHANGES = ("modality_gap", "isoscore", "isoscore[unbiased]", "silhouette", "average_cosine")
 MODALITIES = ("image", "text")
 
-Curves = Mapping[Any, np.ndarray]  # of each Place, (states,), NaN where it is undefined
+Curves = Mapping[Any, np.ndarray]  # Place → values (states,), NaN where undefined
 
 
 @torch.no_grad()
 def encode(
     trainer: ClipTrainer, pairs: CaptionedImages, prompts: ClassPrompts, *, batch_norm: str = "eval"
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """float32 rows on the CPU: of the images, of the first caption of each, and one for each class. In eval mode and
-    float32 whatever the precision of the training; batch_norm: "batch" uses the statistics of these images."""
+    """Return float32 rows on the CPU: of the images, of the first caption of each image, and one per class.
+
+    They are computed in eval mode and float32, regardless of the training precision.
+
+    Args:
+        trainer: The training whose model embeds the pairs.
+        pairs: Images and captions.
+        prompts: Prompts of the classes.
+        batch_norm: "eval" uses the running statistics of batch norm, "batch" the statistics of these images.
+
+    Returns:
+        Image rows (n, d), caption rows (n, d), and unit class rows (k, d).
+    """
     model, device = trainer.model.eval(), trainer.device
     rows = np.arange(len(pairs))
     size = len(pairs) if batch_norm == "batch" else BATCH
@@ -69,7 +80,7 @@ def encode(
 
 @contextmanager
 def batch_statistics(model: nn.Module) -> Iterator[None]:
-    """Batch norm with the statistics of the batch, which are not kept."""
+    """Use the statistics of the batch in batch norm, without keeping them."""
     layers = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     for layer in layers:
         layer.train()
@@ -86,10 +97,10 @@ class ClipCallback:
     """Measures a state on fixed pairs.
 
     Args:
-        pairs: other images and captions than those of the training.
-        prompts: of zero-shot, whose candidates are all classes.
-        names: the measures.
-        batch_norm: eval or batch.
+        pairs: Images and captions that are not in the training set.
+        prompts: Prompts of zero-shot classification, whose candidates are all classes.
+        names: Names of the measures.
+        batch_norm: "eval" or "batch".
     """
 
     def __init__(
@@ -107,7 +118,7 @@ class ClipCallback:
         }
 
     def _geometry(self, image: Tensor, text: Tensor) -> dict[Place, float]:
-        """Measures of unit rows, paired, labeled with the classes of the images; NaN if a measure is undefined."""
+        """Measure paired unit rows, labeled with the classes of the images; an undefined measure is NaN."""
         items: dict[str, Any] = {"item_id": self.pairs.item_id, "labels": self.pairs.labels}
         rows = {"image": image.numpy(), "text": text.numpy()}
         sets = {name: Embeddings(vectors=each, modality=name, **items) for name, each in rows.items()}
@@ -120,7 +131,7 @@ class ClipCallback:
             for modality in ("both",) if measure.inputs.across else MODALITIES:
                 try:
                     with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")  # a classifier that has not converged is a number all the same
+                        warnings.simplefilter("ignore")  # a classifier that has not converged still yields a number
                         found[Place(name, modality)] = measured.value(measure, modality)
                 except InputError:
                     found[Place(name, modality)] = float("nan")
@@ -128,8 +139,8 @@ class ClipCallback:
 
     @torch.no_grad()
     def _objective(self, trainer: ClipTrainer, image: Tensor, text: Tensor) -> dict[Place, float]:
-        """The loss on these pairs in batches of the training's size, without penalties, and the temperature, or the
-        accuracy of the classifier."""
+        """Measure the loss without penalties on these pairs, in batches of the training size, and the temperature or
+        the accuracy of the classifier."""
         objective, device = trainer.objective.eval(), trainer.device
         size, labels = min(trainer.config.batch_size, len(image)), torch.from_numpy(self.pairs.labels)
         losses = []
@@ -147,21 +158,24 @@ class ClipCallback:
 
 
 def gap_dimensions(image: Tensor, text: Tensor) -> float:
-    """Number of coordinates that carry the gap δ between the means of unit rows, over the number that a random
-    direction has: (Σδ²)²/Σδ⁴ · 3/(d + 2). About 1 for a random direction, least for one coordinate, 3/(d + 2)."""
+    """Return the number of coordinates that carry the gap, relative to a random direction.
+
+    For the gap δ between the means of unit rows, it is (Σδ²)²/Σδ⁴ · 3/(d + 2): about 1 for a random direction, and
+    least for a single coordinate, 3/(d + 2).
+    """
     means = (functional.normalize(rows.double(), dim=-1).mean(0) for rows in (image, text))
     squares = torch.sub(*means).square()
     return float(squares.sum() ** 2 / squares.square().sum() * 3 / (len(squares) + 2))
 
 
 def known(name: str) -> Measure:
-    """The measure or the evaluator's number; separability without most of the draws behind its null value."""
+    """Return the measure or the evaluator's number; separability skips most of the draws behind its null value."""
     found = measures[name]
     return replace(found, options={**found.options, "draws": 1}) if name == SEPARABILITY else found
 
 
 def zero_shot_values(image: Tensor, classes: Tensor, labels: np.ndarray, seen: np.ndarray) -> dict[Place, float]:
-    """Accuracy on the images of classes seen in training, and of held-out ones, if any."""
+    """Return the accuracy on images of classes seen in training and, if there are any, of held-out classes."""
     found = zero_shot_by_class(image, classes, labels, seen)
     return {Place(ZERO_SHOT, "both", name): value for name, value in found.items()}
 
@@ -169,13 +183,13 @@ def zero_shot_values(image: Tensor, classes: Tensor, labels: np.ndarray, seen: n
 def task_values(
     fit: tuple[Tensor, Tensor, np.ndarray], test: tuple[Tensor, Tensor, np.ndarray], classes: Tensor, seen: np.ndarray
 ) -> Iterator[tuple[tuple[str, ...], Place, float]]:
-    """(pipeline, place, value) of each task on `test`, with the rows as they are and centered with the means of `fit`.
+    """Yield (pipeline, place, value) of each task on `test`, with the original rows and centered by the means of `fit`.
 
     Args:
-        fit: images, captions and labels that the means and the probe are fitted on.
-        test: other images, captions and labels.
-        classes: a row for each class.
-        seen: classes in training.
+        fit: Images, captions and labels that the means and the probe are fitted on.
+        test: Other images, captions and labels.
+        classes: One row per class.
+        seen: Classes seen in training.
     """
     image_fit, text_fit, image, text, classes = (
         functional.normalize(each, dim=-1) for each in (*fit[:2], *test[:2], classes)
@@ -202,7 +216,7 @@ def task_values(
 
 
 def fields_of(config: TrainClipConfig, place: Place, pairs: CaptionedImages, seen: np.ndarray) -> Row:
-    """Size, null value and `at` of a number of these pairs."""
+    """Return size, null value and `at` of a number of these pairs."""
     n: int = len(pairs)
     width, null = config.architecture.embed_dim, {}
     if place.measure == ZERO_SHOT:
@@ -217,9 +231,9 @@ def fields_of(config: TrainClipConfig, place: Place, pairs: CaptionedImages, see
 
 
 def change_rows(config: TrainClipConfig, curves: Curves) -> Iterator[Row]:
-    """Differences between the last and the first state, and correlations over the states.
+    """Yield differences between the last and the first state, and correlations over the states.
 
-    After the first states, which are at powers of two, the states are evenly spaced, and every state counts alike.
+    After the first states, which are at powers of two, the states are evenly spaced. All states have equal weight.
     """
     for name in CHANGES:
         for place in (Place(*key) for key in curves if key[0] == name):

@@ -1,4 +1,4 @@
-"""The model, in a folder with open_clip's layout from the first to the last step, its objective and its training."""
+"""The model, in a folder with open_clip's layout from the first to the last step, its objective and its trainer."""
 
 import json
 import math
@@ -25,12 +25,12 @@ from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
 
 SIGLIP_START = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}  # Zhai et al. 2023
-LARGEST_SCALE = 100.0  # 1/temperature stays between 1 and this, as in CLIP
-ZETA, MOMENTUM = 0.2, 0.1  # of IsoScore*: its shrinkage, and the weight of a batch in C_0
+LARGEST_SCALE = 100.0  # 1/temperature stays between 1 and this value, as in CLIP
+ZETA, MOMENTUM = 0.2, 0.1  # shrinkage of IsoScore*, and the weight of a batch in C_0
 
 
 def make_folder(folder: Path, config: TrainClipConfig, mean: list[float], std: list[float]) -> Path:
-    """A folder that `local-dir:` reads, without weights: config and tokenizer."""
+    """Write a folder that `local-dir:` reads, with config and tokenizer but without weights."""
     copy_tokenizer(folder)
     start = SIGLIP_START if config.arm == "siglip" else {"init_logit_scale": -math.log(config.temperature)}
     size = config.architecture.vision_cfg["image_size"]
@@ -42,29 +42,29 @@ def make_folder(folder: Path, config: TrainClipConfig, mean: list[float], std: l
 
 
 def fresh_encoder(folder: Path, seed: int) -> Encoder:
-    """The encoder of a folder with first weights, on the CPU, so that they do not depend on a GPU."""
+    """Return the encoder of a folder with initial weights, drawn on the CPU so that they do not depend on a GPU."""
     try:
         return load_encoder(f"local-dir:{folder}", "cpu", fresh=True, seed=seed)
     except InputError:
         raise
-    except Exception as error:  # whatever open_clip, timm and torch raise for these settings
+    except Exception as error:  # any error of open_clip, timm and torch for these settings
         raise InputError(f"open_clip cannot build this architecture: {first_line(error)}") from None
 
 
 def save_weights(model: nn.Module, folder: Path) -> Path:
-    """Saves the model in float16 beside its config, so that `local-dir:FOLDER` is the trained model."""
+    """Save the model in float16 next to its config, so that `local-dir:FOLDER` loads the trained model."""
     return save_half(model, folder / HUB_WEIGHTS[0])
 
 
 class ClipObjective(nn.Module):
-    """What is minimized: the loss of embeddings as the towers give them, with a penalty or on classes.
+    """The training objective: a loss of the unnormalized embeddings of both towers, with a penalty or on classes.
 
     Args:
-        arm: the objective.
-        penalty: its weight.
-        width: columns of the embeddings.
-        classes: how many there are.
-        seed: of the layer that tells classes.
+        arm: The objective, as in `ObjectiveConfig.arm`.
+        penalty: Weight of the penalty.
+        width: Number of columns of the embeddings.
+        classes: Number of classes.
+        seed: Seed of the classification layer.
     """
 
     def __init__(self, arm: str, *, penalty: float = 1.0, width: int, classes: int, seed: int):
@@ -87,7 +87,7 @@ class ClipObjective(nn.Module):
     def forward(
         self, image: Float[Tensor, "n d"], text: Float[Tensor, "n d"], labels: Int[Tensor, " n"], model: Any
     ) -> tuple[Tensor, Tensor]:
-        """(the loss of the pairs or classes, the same with what a penalty adds)."""
+        """Return the loss of the pairs or classes, without and with the penalty."""
         loss = self.loss(image, text, labels, model)
         rows = {"image": image, "text": text}
         added = [penalty(functional.normalize(rows[tower], dim=-1)) for tower, penalty in self.penalties.items()]
@@ -96,7 +96,7 @@ class ClipObjective(nn.Module):
     def loss(
         self, image: Float[Tensor, "n d"], text: Float[Tensor, "n d"], labels: Int[Tensor, " n"], model: Any
     ) -> Tensor:
-        """Without penalty. model: has temperature and bias."""
+        """Return the loss without the penalty; `model` provides temperature and bias."""
         if self.head is not None:
             scores = self.head(torch.cat([image, text]))
             return functional.cross_entropy(scores, torch.cat([labels, labels]))
@@ -108,14 +108,14 @@ class ClipObjective(nn.Module):
 class ClipTrainer(Trainer):
     """Trains both towers of a CLIP on image-caption pairs.
 
-    Batches are whole, since a contrastive loss depends on their size: the rest of an epoch is not used in it.
+    Every batch is full, since a contrastive loss depends on the batch size: the remainder of an epoch is skipped.
 
     Args:
-        encoder: the model with its first weights.
-        pairs: training images and captions.
-        prompts: for captions that name the class.
-        config: of the experiment.
-        device: where.
+        encoder: The model with its initial weights.
+        pairs: Training images and captions.
+        prompts: Prompts for captions that name only the class.
+        config: Config of the experiment.
+        device: Device to train on.
     """
 
     Place = Place
@@ -143,12 +143,12 @@ class ClipTrainer(Trainer):
         super().__init__(modules, config, device=device)
         random, self.captioned = self.stream(self.NOISE), np.arange(len(pairs))
         swapped = random.permutation(len(pairs))[: round(config.caption_noise * len(pairs))]
-        self.captioned[swapped] = np.roll(swapped, 1)  # a cycle: none keeps its own, if there are two
+        self.captioned[swapped] = np.roll(swapped, 1)  # a cycle: with at least two images, none keeps its own caption
         channels = (model.visual.preprocess_cfg[name] for name in ("mean", "std"))
         self.mean, self.std = (255 * torch.tensor(each).to(device).view(1, 3, 1, 1) for each in channels)
         model.logit_scale.requires_grad_(config.arm not in ("fixed_temperature", "classes"))
         trained = [each for module in modules.values() for each in module.parameters() if each.requires_grad]
-        # matrices first: the norm of the gradient is a sum in this order
+        # matrices first, because the norm of the gradient is summed in this order
         trained.sort(key=lambda parameter: parameter.ndim <= 1)
         self.optimize(trained, weight_decay=config.weight_decay, betas=(0.9, config.beta2))
 
@@ -169,11 +169,11 @@ class ClipTrainer(Trainer):
         return self.objective(image.float(), text.float(), labels, self.model)
 
     def batch(self, number: int) -> np.ndarray:
-        """The images of a step."""
+        """Return the indices of the images of a step."""
         return self.shuffled(number, len(self.pairs), self.config.batch_size)
 
     def captions(self, rows: np.ndarray, number: int) -> Tensor:
-        """(b, t) tokens: a random caption of each image, or with probability `class_captions` one that names its
+        """Return tokens (b, t): a random caption per image or, with probability `class_captions`, a prompt of its
         class."""
         random, rows = self.stream(self.CAPTION, number), self.captioned[rows]
         tokens = self.pairs.captions(rows, random.integers(2**31, size=len(rows)))

@@ -18,15 +18,15 @@ LOSSES = ("loss", "image_to_text", "text_to_image")
 
 
 class ClipLossConfig(MapsConfig):
-    """Config of the experiment `clip_loss`, beside the keys of `MapsConfig`.
+    """Config of the experiment `clip_loss`, in addition to the keys of `MapsConfig`.
 
     Args:
-        train: Pairs that maps are fitted on and scored on.
-        test: Pairs that they are scored on too, null with `split`.
-        split: Divides the images of `train`, with their captions, at random: the first part takes the place of `train`,
-            the rest that of `test`.
-        logit_scale: Of the loss.
-        pairs_per_batch: Pairs per batch (in-batch negatives); null uses all pairs.
+        train: Pairs that the maps are fitted and scored on.
+        test: Pairs that the maps are only scored on; null with `split`. Set either `test` or `split`.
+        split: Splits the images of `train`, with their captions, at random: the first part replaces `train`, and the
+            rest is used as `test`.
+        logit_scale: Logit scale of the loss, > 0.
+        pairs_per_batch: Pairs per batch (in-batch negatives), at least 2; null uses all pairs.
     """
 
     ROLES: ClassVar = ("train",)
@@ -81,7 +81,7 @@ class ClipLoss(MapsExperiment):
 
 
 class _InBatches(Measure):
-    quadratic = False  # ± costs little for any number of pairs
+    quadratic = False  # the standard error is cheap for any number of pairs
 
 
 experiments.add("clip_loss", ClipLoss)

@@ -1,4 +1,4 @@
-"""Maps fitted on half of the classes, scored on both halves (Tyshchuk et al. 2023, Table 4)."""
+"""Zero-shot accuracy on both halves of the classes after fitting maps on one half (Tyshchuk et al. 2023, Table 4)."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -30,29 +30,30 @@ def class_generalization(
     known: float | Collection[int] = 0.5,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Measure zero-shot accuracy (cosine, top-1) on known and on new classes of a pipeline fitted on known ones only.
+    """Measure zero-shot accuracy (cosine, top-1) on known and new classes of a pipeline fitted on the known ones.
 
-    The candidates are always ALL classes. The images and texts of the known classes are the rows that the steps are
-    fitted on, and each image pairs with the text of its class.
+    The candidates are always ALL classes. The steps are fitted on the images and texts of the known classes, and each
+    image is paired with the text of its class.
 
     Args:
-        pipeline: Its steps, as "normalize,procrustes[text-to-image]".
-        fit_x: (m, d) images to fit on.
-        fit_labels: (m,) whole numbers 0..K−1.
-        image: (n, d) images to classify.
-        labels: (n,) whole numbers 0..K−1.
-        class_text: (K, d), one row per class.
-        known: The share of the classes that are known, drawn at random, or their indices.
-        seed: Of the draw.
+        pipeline: Pipeline whose steps are fitted, such as "normalize,procrustes[text-to-image]".
+        fit_x: Images to fit on, (m, d).
+        fit_labels: Labels of `fit_x`, (m,), integers 0..K−1.
+        image: Images to classify, (n, d).
+        labels: Labels of `image`, (n,), integers 0..K−1.
+        class_text: Text embeddings of the classes, (K, d), one row per class.
+        known: Share of the classes that are known, drawn at random, or the indices of the known classes.
+        seed: Seed of the random draw of the known classes.
 
     Returns:
-        known, new, all: accuracies in [0, 1], `all` over both halves; for the identity it is the zero-shot accuracy.
-        known_among_known, new_among_new: the same with only the classes of the image's own half as candidates.
-        known_classes, known_images, new_images: their numbers.
+        known, new, all: Accuracies in [0, 1]; `all` covers both halves. For the identity, `all` is the zero-shot
+            accuracy.
+        known_among_known, new_among_new: Accuracies with only the classes of the image's own half as candidates.
+        known_classes, known_images, new_images: Number of known classes, and of test images in each half.
 
     Raises:
-        InputError: If there are fewer than two known or two new classes, if either half has no test image or a known
-            class no image to fit on, and for a pipeline that does not keep the modalities comparable.
+        InputError: If fewer than two classes are known or fewer than two are new, if either half has no test image, if
+            a known class has no image to fit on, or if the pipeline does not keep the modalities comparable.
 
     Example:
         >>> import numpy as np
@@ -95,7 +96,7 @@ def class_generalization(
 
 
 def _known_classes(known: float | Collection[int], k: int, seed: int) -> NDArray[np.bool_]:
-    """Which classes are known: a random share of all, or those given."""
+    """Return a mask (k,) of the known classes: a random share of all classes, or the given ones."""
     if isinstance(known, Collection):
         chosen = sorted(known)
     else:
@@ -108,12 +109,12 @@ def _known_classes(known: float | Collection[int], k: int, seed: int) -> NDArray
 
 
 class GeneralizationConfig(PromptedConfig):
-    """Config of the experiment `generalization`. A map's fit_on is "train": the known classes of that split.
+    """Config of the experiment `generalization`. The `fit_on` of a map is "train", meaning that split's known classes.
 
     Args:
-        known: Share of the classes that maps are fitted on.
-        draws: Number of random choices of these classes. The numbers are those of the first (draw 0, as published)
-            and, of several, their means.
+        known: Share of the classes that the maps are fitted on, between 0 and 1.
+        draws: Number of random choices of the known classes, at least 1. The experiment reports the numbers of the
+            first draw (draw 0, as published) and, for several draws, the means over them.
     """
 
     ROLES: ClassVar = ("train",)
@@ -165,13 +166,13 @@ class Generalization(ProbeExperiment):
 
 
 def _over_draws(row: Row, found: Sequence[Mapping[str, float]]) -> Row:
-    """With the standard error of a mean over draws of the known classes, all of which share the test images.
+    """Add the standard error of a mean over draws of the known classes; all draws share the test images.
 
-    s²/draws + p(1 − p)/n over the n test images; of one draw p(1 − p)/m over its own m images.
+    The squared error is s²/draws + p(1 − p)/n over the n test images, or p(1 − p)/m over the m images of a single draw.
     """
     number = row["measure"].partition(".")[2]
     p, n, draws = row["value"], row["n"], len(found)
-    # how many test images the number is the share of
+    # the number of test images that the accuracy is averaged over
     half = number.partition("_")[0]
     images = n if half == "all" else float(np.mean([scores[f"{half}_images"] for scores in found]))
     if draws < 2:

@@ -1,4 +1,4 @@
-"""The cone of fresh models, with and without biases, operation by operation (Tyshchuk et al. 2023)."""
+"""The cone of freshly initialized models, with and without biases, by operation (Tyshchuk et al. 2023)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
@@ -25,11 +25,11 @@ class InitializationConfig(RunConfig):
     """Config of the experiment `initialization`.
 
     Args:
-        models: Fresh models of open_clip.
-        images: Data set of the image towers.
-        captions: Data set of the text towers.
-        seeds: Seeds of the models; `seed` is that of the null values.
-        limit: Use only the first N items.
+        models: Freshly initialized open_clip models, at least one.
+        images: Data set for the image towers.
+        captions: Data set for the text towers.
+        seeds: Seeds of the models; `seed` is the seed of the null values.
+        limit: Use only the first N items; null uses all.
         batch_size: Batch size of the encoders.
     """
 
@@ -52,15 +52,18 @@ class InitializationConfig(RunConfig):
 
 
 class Initialization(Experiment):
-    """A cell is a tower with one seed, with or without biases, and one mode of batch norm: without statistics, or with
-    those of one batch of all images."""
+    """The experiment `initialization`.
+
+    A cell is one tower with one seed, with or without biases, in one batch norm mode: "eval" (without data statistics)
+    or "batch" (with the statistics of one batch that contains all images).
+    """
 
     Config = InitializationConfig
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
         for model in config.models:
-            # a list of layers is a ModifiedResNet
+            # in a ModifiedResNet, `layers` is a list
             has_batch_norm = isinstance(model.source().architecture["vision_cfg"].get("layers"), list)
             image_options = [{"batch_norm": "eval"}, {"batch_norm": "batch"}] if has_batch_norm else [{}]
             for seed in config.seeds:
@@ -95,16 +98,16 @@ class Initialization(Experiment):
         return Cell(define, rows, f"{model.model} ({modality}), {option_words(options)}")
 
     def _rows_file(self, key: str) -> Path:
-        """The embeddings of a cell, which the figures draw."""
+        """Return the file with the embeddings of a cell, which the figures draw."""
         return self.workspace.folder / "embeddings" / f"{key}.npy"
 
     @cached_property
     def _encoder(self) -> Callable[[Any], Encoder]:
-        """Loads a model. Both towers follow one another, so the last one is kept."""
+        """Load a model and keep only the last one; the cells of its two towers follow each other."""
         return lru_cache(maxsize=1)(partial(load_encoder, device=self.workspace.device))
 
     def tabled(self, row: Row) -> bool:
-        return "layer" not in row["at"]  # there are thousands, which the figures show
+        return "layer" not in row["at"]  # there are thousands of such rows, and the figures show them
 
     def drawings(self) -> Mapping[str, Any]:
         return draw_initialization(self.finished_rows(), lambda row: read_npy(self._rows_file(row["cell"]), mmap=False))

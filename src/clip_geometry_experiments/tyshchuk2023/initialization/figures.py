@@ -1,4 +1,4 @@
-"""Figures and captions of fresh models, from their result rows as tables by tower."""
+"""Figures and captions of freshly initialized models, drawn from tables of their result rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,13 +21,13 @@ from clip_geometry_experiments.report.gallery import Drawing
 
 Row = Mapping[str, Any]
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
-# (title, modality, heading → points (n, 2) and their share of the squared length along the first axis) of each tower
+# one entry per tower: (title, modality, heading → points (n, 2) and the share of squared length along the first axis)
 Planes = Sequence[tuple[str, str, Mapping[str, tuple[NDArray, float]]]]
 
-# the figures of Tyshchuk et al. 2023; the text towers of RN101 and ViT-B-32 have one architecture
+# figures of Tyshchuk et al. 2023 by model; RN101 and ViT-B-32 have the same text tower architecture
 PAPER = {"RN101": "images: figure 5 of the paper", "ViT-B-32": "images and texts: figures 6 and 7 of the paper"}
 BIASES = {False: "as initialized", True: "zero biases"}
-# which operations make up a line, and how far before the end of their block they are drawn
+# operations that make up each curve → how far before the end of their block they are drawn
 STREAM = {
     "embedding": 0.0, "attention residual": 0.5, "mlp residual": 0.0, "projection": 0.0,
     "stem activation 1": 0.8, "stem activation 2": 0.4, "stem activation 3": 0.0,
@@ -44,21 +44,24 @@ PLACES = {
 TOWER = ["modality", "mode"]
 NUMBERS = ["value", "predicted", "predicted_from_start"]
 WORDS = Words(Path(__file__).with_name("words.j2"))
-# what a line of a panel shows → how it is drawn; the color is that of the modality
+# curve in a panel → its line style; its color shows the modality
 LINES = {
     "stream": "-",
     "before the ReLU": (0, (4, 1.2, 1, 1.2)),
     "MLP branch": (0, (5, 1.5)),
     "attention branch": (0, (1, 1.2)),
 }
-# line → the prediction that is drawn beside it, and its marker
+# curve → the prediction drawn on it, and the marker of the prediction
 PREDICTIONS = {"stream": ("predicted_from_start", "x"), "MLP branch": ("predicted", "o")}
 MARKS = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "zorder": 4}
-WITHOUT = {"linewidth": 4, "zorder": 1}  # wide and pale, for it lies under the stream
+WITHOUT = {"linewidth": 4, "zorder": 1}  # wide and pale because it lies under the stream
 
 
 def layer_curves(table: Frame) -> Figure:
-    """A panel for each tower: lines measured, bands one standard deviation over seeds, markers predicted."""
+    """Draw one panel per tower: measured values as lines, predictions as markers.
+
+    Bands are one standard deviation over seeds.
+    """
     panels = []
     for (modality, mode), found in table[table.layer.notna()].groupby(TOWER, sort=False):
         drawn = []
@@ -80,13 +83,13 @@ def layer_curves(table: Frame) -> Figure:
     figure = panels_figure(panels, size=size, xlabel="block", legend={"ncols": 2})
     for key in figure.legends[0].legend_handles:
         if key is not None and key.get_label() in LINES:
-            key.set(color=INK)  # of no modality
+            key.set(color=INK)  # neutral, since the key stands for both modalities
     return figure
 
 
 def _curve(found: Frame, name: str, number: str) -> tuple[NDArray, NDArray]:
-    """Places on the x axis, and one of NUMBERS there, (seeds, places); both empty where the tower has no such line."""
-    # without a shortcut, a block of a fresh ResNet is the identity, whose ReLU has nothing to do
+    """Return x places and values (seeds, places) of one of NUMBERS; both are empty if the tower lacks the curve."""
+    # a block of a fresh ResNet without a shortcut is the identity, so that its ReLU changes nothing
     idle = (found.operation == "residual") & ~found.layer.isin(found.layer[found.operation == "shortcut"])
     # NaN where the operation is not part of the line
     places = found.layer - found.operation.map(PLACES[name]).astype(float)
@@ -97,10 +100,10 @@ def _curve(found: Frame, name: str, number: str) -> tuple[NDArray, NDArray]:
 
 @styled
 def bias_planes(towers: Planes) -> Figure:
-    """Unit rows on their own first two singular directions (not centered): one row of panels for each tower.
+    """Draw unit rows on their own first two singular directions (not centered), with one row of panels per tower.
 
-    The headings are those of the first tower. A cross marks the mean, a plus the origin; all panels show the same
-    range, which contains every point.
+    The headings of the first tower are used for all. A cross marks the mean and a plus the origin. All panels show the
+    same range, which contains every point.
     """
     headings = list(towers[0][2])
     everything = np.concatenate([np.zeros((1, 2)), *(points for *_, sets in towers for points, _ in sets.values())])
@@ -129,9 +132,9 @@ def bias_planes(towers: Planes) -> Figure:
 
 @styled
 def cosine_dots(cosines: Frame) -> Figure:
-    """A line for each tower of each model: mean and standard deviation over seeds, with biases and without.
+    """Draw one line per tower of each model: mean and standard deviation over seeds, with and without biases.
 
-    cosines: as of `over_seeds`.
+    cosines: The table that `over_seeds` returns.
     """
     towers = cosines.groupby(["model", *TOWER], sort=False)
     figure, axes = new_axes(0.85 + 0.3 * len(towers))
@@ -160,8 +163,8 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
     """Draw the figures of the experiment `initialization`.
 
     Args:
-        rows: Its result rows.
-        embeddings: The embeddings behind a row.
+        rows: Result rows of the experiment.
+        embeddings: Function that returns the embeddings (n, d) behind a result row.
     """
     drawn: dict[str, Drawing] = {}
     table = table_of(rows)
@@ -181,7 +184,7 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
 
 
 def tell(rows: Sequence[Row]) -> list[str]:
-    """How narrow the cones of untrained models are, what the biases have to do with them, and how near theory comes."""
+    """Say how narrow the cones of untrained models are, how biases affect them, and how close theory comes."""
     table = table_of(rows)
     said = []
     cosines = over_seeds(table)
@@ -199,7 +202,7 @@ def tell(rows: Sequence[Row]) -> list[str]:
 
 
 def table_of(rows: Iterable[Row]) -> Frame:
-    """One line per average cosine: its tower, seed, biases, layer and numbers."""
+    """Return a table with one line per average cosine: its tower, seed, biases, layer and numbers."""
     return pd.DataFrame(
         {
             "model": row["model"],
@@ -219,8 +222,11 @@ def table_of(rows: Iterable[Row]) -> Frame:
 
 
 def over_seeds(table: Frame) -> Frame:
-    """The embeddings' cosine in each tower, with and without biases: mean and standard deviation over `seeds` seeds, 0
-    for one; the largest null value; and `text`, which is `0.7056 ± 0.0021`."""
+    """Summarize the average cosine of the embeddings over the seeds, for each tower with and without biases.
+
+    The columns are the mean and standard deviation over `seeds` seeds (0 for one seed), the largest null value, and
+    `text`, such as `0.7056 ± 0.0021`.
+    """
     groups = table[table.layer.isna()].groupby(["model", *TOWER, "zero"], sort=False)
     found = groups.value.agg(["mean", "std"]).fillna({"std": 0.0})
     found["seeds"] = groups.seed.nunique()
@@ -232,7 +238,7 @@ def over_seeds(table: Frame) -> Frame:
 
 
 def short_name(model: str) -> str:
-    """`open_clip:RN50/fresh` as RN50, a folder by its last part."""
+    """Shorten a model name: `open_clip:RN50/fresh` becomes RN50, and a folder its last part."""
     name = model.removesuffix("/fresh").partition(":")
     return Path(name[2] or name[0]).name
 
@@ -242,7 +248,7 @@ def _title(modality: str, mode: str) -> str:
 
 
 def _origin(table: Frame) -> str:
-    """Models, data, n and seeds, for the end of a caption."""
+    """Return models, data, n and seeds for the end of a caption."""
     return WORDS("origin", list(table.model.unique()), table.data.unique(), sorted(table.seed.unique()))
 
 

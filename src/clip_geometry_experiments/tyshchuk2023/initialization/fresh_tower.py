@@ -1,4 +1,4 @@
-"""Fresh towers: their embeddings, and the cosine after each operation beside theory."""
+"""Embeddings of freshly initialized towers, and the average cosine after each operation, measured and predicted."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ PARTITION = (
     "isotropy_i1", "isotropy_i1[canonical]", "isotropy_i1[rows]",
     "isotropy_i2", "isotropy_i2[canonical]", "isotropy_i2[rows]",
 )  # fmt: skip
-# cosines do not depend on the length of the rows, the partition function does
+# cosines do not depend on the lengths of the rows, but the partition function does
 MEASURED = {("normalize",): (*CONE, *PARTITION), (): PARTITION}
 
 
@@ -38,16 +38,16 @@ def run_tower(
     batch_size: int,
     seed: int,
 ) -> tuple[Embeddings, list[Row]]:
-    """The embeddings of a tower and the rows of all numbers.
+    """Embed a data set with one tower, and return its embeddings and the result rows of all numbers.
 
     Args:
         encoder: The model.
-        options: What the model was built with.
-        dataset: The data set.
-        modality: Which of its sides.
-        limit: Use only the first N items.
-        batch_size: Batch size of the encoder; all items are one batch if the rows depend on their batch.
-        seed: Of the null values.
+        options: Options that the model was built with; they are recorded in the result rows.
+        dataset: The data set to embed.
+        modality: Which modality of the data set to embed, "image" or "text".
+        limit: Use only the first N items; None uses all.
+        batch_size: Batch size of the encoder; all items form one batch if the rows depend on their batch.
+        seed: Seed of the null values.
     """
     side = dataset.image if modality == "image" else dataset.text
     data = dataset.config
@@ -81,7 +81,7 @@ def _batch(encoder: Encoder, side: Side, indices: range) -> Any:
 
 
 def _measured(embeddings: Embeddings, seed: int) -> Iterator[Row]:
-    """Cone and partition function of the embeddings, of unit rows and of raw rows."""
+    """Measure the cone and the partition function of the embeddings, on unit rows and on raw rows."""
     for pipeline, names in MEASURED.items():
         sets = MeasuredSets({embeddings.modality: embeddings}, parse_pipeline(pipeline), seed=seed, blocks=0)
         for measure in named(names):
@@ -90,7 +90,7 @@ def _measured(embeddings: Embeddings, seed: int) -> Iterator[Row]:
 
 
 def _followed(found: Trace, embeddings: Embeddings, seed: int) -> Iterator[Row]:
-    """The average cosine after each operation, measured and predicted by theory."""
+    """Return the average cosine after each operation, as measured and as predicted by theory."""
     shared = MeasuredSets({embeddings.modality: embeddings}, (), seed=seed, blocks=0).context()
     near, far = predicted_cosines(found), predicted_cosines(found, from_start=True)
     for operation, rows, from_before, from_start in zip(found.operations, found.rows, near, far, strict=True):
@@ -113,21 +113,21 @@ def _followed(found: Trace, embeddings: Embeddings, seed: int) -> Iterator[Row]:
 
 
 class KernelState(NamedTuple):
-    """kernel: (n, n) of n rows. mean: (n,) of each over its coordinates, which only layer norm looks at."""
+    """Kernel (n, n) of n rows, and the mean (n,) of each row over its coordinates, which only layer norm uses."""
 
     kernel: Tensor
     mean: Tensor
 
 
 def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float | None]:
-    """The average cosine after each operation by the kernel recursion; None where the theory does not apply.
+    """Predict the average cosine after each operation by the kernel recursion.
 
-    Weights and biases enter by their mean squares.
+    Weights and biases enter through their mean squares. The prediction is None where the theory does not apply.
 
     Args:
-        trace: The operations of a tower and the rows after each.
-        from_start: Start each operation from the prediction before it rather than from the measured rows, so that
-            errors accumulate and only embedding and attention are measured.
+        trace: The operations of a tower and the rows after each one.
+        from_start: Start each operation from the prediction for the previous one instead of from the measured rows, so
+            that errors accumulate and only embedding and attention are measured.
     """
     states: list[KernelState] = []
     cosines: list[float | None] = []
@@ -144,10 +144,10 @@ def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float |
 
 
 def after(operation: Operation, sources: list[KernelState]) -> KernelState:
-    """The predicted state after an operation on the sum of its sources."""
+    """Return the predicted state after an operation on the sum of its sources."""
     kernel, mean = sources[0]
     for source in sources[1:]:
-        kernel, mean = kernel + source.kernel, mean + source.mean  # products of a fresh branch with it average out
+        kernel, mean = kernel + source.kernel, mean + source.mean  # the cross terms with a fresh branch average out
     for step in operation.steps:
         if isinstance(step, Norm):
             kernel = theory.layer_norm(kernel, mean, eps=step.eps)

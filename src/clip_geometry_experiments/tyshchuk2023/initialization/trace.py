@@ -1,7 +1,7 @@
-"""What each operation of a tower (embedding, norm, attention, MLP, …) gives for its inputs, in one forward pass.
+"""Recording of the output of each operation of a tower (embedding, norm, attention, MLP, …) in one forward pass.
 
-Each kind of open_clip tower says where its operations lie in the model and, as far as wide-network theory goes, what
-they do to rows; other towers are refused.
+For each kind of open_clip tower, this module knows where its operations lie in the model and, as far as wide-network
+theory applies, what they do to the rows. Other towers raise InputError.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,10 @@ class Norm:
 
 @dataclass(frozen=True)
 class AffineMeans:
-    """x ↦ W x + b, by the mean squares of the entries of W and b: all that a wide fresh network depends on."""
+    """The map x ↦ W x + b, described by the mean squares of the entries of W and b.
+
+    A wide fresh network depends only on these.
+    """
 
     fan_in: int
     weight: float
@@ -36,7 +39,7 @@ class AffineMeans:
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None, *, fan_in: int) -> "AffineMeans":
-        """The map with these weights."""
+        """Describe the map with this weight and bias."""
         return cls(fan_in, _mean_square(weight), 0.0 if bias is None else _mean_square(bias))
 
     @classmethod
@@ -49,15 +52,16 @@ def _mean_square(values: Tensor) -> float:
 
 
 Step = Norm | AffineMeans | Callable[[Tensor], Tensor]
-Take = Callable[[Tensor], Tensor]  # one row of each input from a hidden state
+Take = Callable[[Tensor], Tensor]  # takes one row per input from a hidden state
 
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation; its rows are the input or the output of `module` (None: the tower's result).
+    """One operation of a tower; its rows are the input or the output of `module` (None means the tower's result).
 
-    layer: 0 before the first block, then the number of the block, one more after the last. sources: indices of the
-    operations whose sum it starts from, empty where theory says nothing. steps: what happens to the sum.
+    `layer` is 0 before the first block, the number of the block inside it, and one more after the last block. `sources`
+    holds the indices of the operations whose sum is the input, and is empty where theory makes no prediction. `steps`
+    are applied to that sum.
     """
 
     layer: int
@@ -68,7 +72,7 @@ class Operation:
     steps: tuple[Step, ...] = ()
 
     def hook(self, keep: Callable[[Tensor], None]) -> Any:
-        """Calls `keep` with the operation's rows in every forward pass, until the returned handle is removed."""
+        """Call `keep` with the operation's rows in every forward pass until the returned handle is removed."""
         module: Any = self.module
         if self.side == "input":
             return module.register_forward_pre_hook(lambda _, given: keep(given[0]))
@@ -80,10 +84,10 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """operations: in the order in which the tower performs them. rows: (n, width) of each, the embeddings last.
+    """The operations of a tower in the order of execution, and the rows (n, width) after each one, the embeddings last.
 
-    Rows are those of the token that becomes the embedding (class token, end of text, …); for ResNets, the mean over
-    the positions of the feature map.
+    The rows belong to the token that becomes the embedding (class token, end of text, …); for ResNets, they are means
+    over the positions of the feature map.
     """
 
     operations: tuple[Operation, ...]
@@ -91,9 +95,9 @@ class Trace:
 
 
 def trace(encoder: Encoder, modality: str, batches: Iterable[Any]) -> Trace:
-    """Embeds the batches (stacked pixels, or Tokens) and keeps what every operation gave, as float32 on the CPU.
+    """Embed the batches (stacked pixels, or Tokens) and record the output of every operation, as float32 on the CPU.
 
-    Only n rows per operation are kept. Raises InputError where the tower is of no known kind.
+    Only n rows are kept per operation. Raises InputError if the kind of tower is not supported.
     """
     encoder.require(modality)
     operations, pooling = _tower(encoder, modality)
@@ -109,14 +113,14 @@ def trace(encoder: Encoder, modality: str, batches: Iterable[Any]) -> Trace:
 
 
 def _keep(rows: list[Tensor], take: Take, hidden: Tensor) -> None:
-    rows.append(take(hidden).detach().to("cpu", torch.float32, copy=True))  # a copy: what follows may work in place
+    rows.append(take(hidden).detach().to("cpu", torch.float32, copy=True))  # a copy: later operations may work in place
 
 
 # --- towers
 
 
 def _tower(encoder: Any, modality: str) -> tuple[list[Operation], Callable[[Any], Take]]:
-    """The operations of a tower, of which the last gives the embeddings; and from a batch to its `Take`."""
+    """Return the operations of a tower, the embeddings last, and a function from a batch to its `Take`."""
     from open_clip.model import CLIP
     from open_clip.modified_resnet import ModifiedResNet
     from open_clip.transformer import VisionTransformer
@@ -159,7 +163,10 @@ def _text(model: Any) -> tuple[list[Operation], Callable[[Any], Take]]:
 
 
 def _transformer(start: list[Operation], transformer: Any, final: Any, projection: Any) -> list[Operation]:
-    """x + f(norm(x)), twice per block, then the norm `final` and the projection; `start` ends with the stream x."""
+    """Return the operations of a transformer: x + f(norm(x)) twice per block, then the norm `final` and the projection.
+
+    The last operation of `start` yields the stream x.
+    """
     found = list(start)
     for layer, block in enumerate(transformer.resblocks, start=1):
         n, mlp = len(found), block.mlp
@@ -184,8 +191,10 @@ def _normalization(layer: int, norm: Any, source: int, prefix: str = "") -> Oper
 
 
 def _resnet(visual: Any) -> list[Operation]:
-    """Without theory: convolutions mix positions, so rows, which are means over positions, do not follow from one
-    another."""
+    """Return the operations of a ResNet, without predictions.
+
+    Convolutions mix positions, so the rows, which are means over positions, do not determine the rows after them.
+    """
     found = []
     for k in (1, 2, 3):
         parts = {"convolution": "conv", "normalisation": "bn", "activation": "act"}

@@ -21,10 +21,10 @@ from clip_geometry_experiments.kit.geometry import GeometryConfig, GeometryExper
 
 
 class IsotropyConfig(GeometryConfig):
-    """Config of the experiment `isotropy`, beside the keys of `GeometryConfig`.
+    """Config of the experiment `isotropy`, in addition to the keys of `GeometryConfig`.
 
     Args:
-        random_bases: Number of random orthonormal bases over which I1 and I2 are computed too.
+        random_bases: Number of random orthonormal bases over which I1 and I2 are also computed, at least 2.
     """
 
     random_bases: int = Field(default=20, ge=2)
@@ -42,7 +42,7 @@ class Isotropy(GeometryExperiment):
 
     @cached_property
     def drawn(self) -> MeasuredSets:
-        """The sets before their last normalization, which only I1 and I2 need: Figures 3 and 4 show them without."""
+        """The sets before their last normalization, which only I1 and I2 need; Figures 3 and 4 omit it."""
         steps = self.sets.steps
         if len(steps) < 2 or steps[-1].name != "normalize":
             return self.sets
@@ -50,7 +50,7 @@ class Isotropy(GeometryExperiment):
 
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
-        """I1 of the first pipeline as defined and as published, beside random bases; then of the other pipelines."""
+        """Compare I1 of the first pipeline, as defined and as published, with random bases; then list the others."""
         words = Words(Path(__file__).with_name("words.j2"))
         found = []
         for each in planned:
@@ -69,7 +69,7 @@ class Isotropy(GeometryExperiment):
         return said + ([words("others", others, sets)] if others else [])
 
     def drawings(self) -> Mapping[str, Any]:
-        """Figures 2-4 are the main directions of the images alone."""
+        """Draw the figures; as in Figures 2-4, singular directions are shown for the images alone."""
         alone = "image" if "image" in self.drawn.rows else None
         drawn = {}
         for name in self.config.figures:
@@ -80,7 +80,7 @@ class Isotropy(GeometryExperiment):
         return {key: value for key, value in super().settings().items() if key != "random_bases"}
 
     def _unrelated(self, bases: int) -> list[Row]:
-        """I1 and I2 of bases unrelated to the rows, and the number that they estimate."""
+        """Compute I1 and I2 over bases unrelated to the rows, and the value that I2 estimates there."""
         shared, rows = self.sets.context(), []
         for modality, x in self.sets.rows.items():
             n, d = x.shape
@@ -105,7 +105,8 @@ experiments.add("isotropy", Isotropy)
 
 
 def _state(rows: Sequence[Row]) -> str:
-    """How I1 compares with its null value in all sets: below half of it, below by more than two errors, or neither."""
+    """Say whether I1 is below half its null value in all sets, below it by more than two standard errors, or
+    neither."""
     if all(row["value"] < row["null_value"] / 2 for row in rows):
         return "far from isotropic"
     below = all(row["value"] + 2 * (row.get("standard_error") or 0) < row["null_value"] for row in rows)

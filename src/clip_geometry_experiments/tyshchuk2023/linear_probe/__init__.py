@@ -15,9 +15,9 @@ class LinearProbeConfig(ProbeConfig):
     """Config of the experiment `linear_probe`.
 
     Args:
-        C: Inverse regularization strength, "validation" to choose it on held-out rows.
-        solver: Of `clip_geometry.evaluate.linear_probe`.
-        max_iter: Likewise.
+        C: Inverse regularization strength, > 0, or "validation" to choose it on held-out rows.
+        solver: Solver of `clip_geometry.evaluate.linear_probe`, "sklearn" or "torch".
+        max_iter: Maximum number of iterations of the solver.
     """
 
     SCORED: ClassVar = ("train", "test")

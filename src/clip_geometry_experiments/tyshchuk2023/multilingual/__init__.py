@@ -1,4 +1,4 @@
-"""The same captions in several languages: distances, clusters, and zero-shot accuracy by prompts of each language."""
+"""Captions in several languages: distances between translations, clusters, and zero-shot accuracy by language."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -24,13 +24,13 @@ from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_map
 
 
 class PromptsConfig(Config):
-    """Zero-shot classification by prompts in several languages.
+    """Config of zero-shot classification with prompts in several languages.
 
     Args:
-        model: Encoder of the images; the prompts go through the text tower.
+        model: Encoder of the images; its text tower encodes the prompts.
         probe: Labeled images whose classes have names in every language.
         trained: Images whose classes count as seen.
-        prompts: Language → prompt.
+        prompts: Mapping from language to prompt, at least one.
     """
 
     model: base.Model
@@ -44,7 +44,7 @@ class PromptsConfig(Config):
         return self
 
     def prompted(self, language: str) -> DatasetConfig:
-        """The images with a prompt per class in that language."""
+        """Return the images with one prompt per class in this language."""
         return changed(self.probe, language=language, prompt=self.prompts[language])
 
 
@@ -53,14 +53,14 @@ class MultilingualConfig(base.RunConfig):
 
     Args:
         model: An encoder with a text tower.
-        captions: A data set in several languages; its own `language` is not used.
-        languages: At least two; the others are compared with the first.
-        pipeline: Steps before measuring, fitted on all languages; none: the raw rows of the model.
-        limit: Use only the first N items.
+        captions: A data set in several languages; its own `language` is ignored.
+        languages: At least two languages; each of the others is compared with the first.
+        pipeline: Steps applied before measuring, fitted on all languages; empty uses the raw rows of the model.
+        limit: Use only the first N items; null uses all.
         batch_size: Batch size of the encoder.
-        blocks: Blocks of the jackknife over captions, 0 for no standard errors.
-        zero_shot: Images that are also classified by prompts in each language; null for none.
-        figures: Maps of every pair of languages by UMAP, and the ratios of distances.
+        blocks: Number of blocks in the jackknife over captions; 0 computes no standard errors.
+        zero_shot: Images to classify with prompts in each language; null skips this.
+        figures: Figures to draw: "map" shows every pair of languages by UMAP, "ratios" the ratios of distances.
     """
 
     model: base.Model
@@ -75,7 +75,7 @@ class MultilingualConfig(base.RunConfig):
 
     @property
     def pairs(self) -> dict[str, tuple[DatasetConfig, DatasetConfig]]:
-        """Language → the captions of the first language and those of its own."""
+        """Mapping from language to the captions of the first language and of this language."""
         return {target: parallel(self.captions, self.languages, target) for target in self.languages[1:]}
 
 
@@ -127,7 +127,7 @@ class Multilingual(base.Experiment):
                 yield base.Cell({"language": language, **define}, rows, f"zero-shot accuracy in {language}")
 
     def _accuracies(self, asked: PromptsConfig, language: str) -> list[Row]:
-        """Accuracy among all classes by the prompts of a language, on images of seen classes and of others."""
+        """Return the accuracy among all classes with a language's prompts, on images of seen and of other classes."""
         found = self.workspace.embeddings(asked.model, asked.probe, limit=None, batch_size=self.config.batch_size)
         trained = load_dataset(asked.trained).image
         if "image" not in found or found["image"].labels is None or trained is None or trained.labels is None:
@@ -145,7 +145,7 @@ class Multilingual(base.Experiment):
         return rows
 
     def _compared(self, kind: str, language: str | None) -> list[Row]:
-        """Rows of "distance" or "silhouette" of a language; None: of all languages together."""
+        """Return the rows of kind "distance" or "silhouette" for a language, or for all languages together if None."""
         return [{**self.sets.context(), **row} for row in getattr(self.sets, f"{kind}_rows")(language)]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Figures and sentences of several languages: pairs of languages on planes by UMAP, and how near translations lie."""
+"""Figures and sentences about several languages: UMAP planes of pairs, and how close translations lie."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, new_axes
 from clip_geometry_experiments.report.gallery import Drawing
 
-NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
-CLUSTERS = 0.1  # a silhouette above which languages are called clusters
-COLUMNS = 3  # of panels, as in the paper
+NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # the defaults of UMAP
+CLUSTERS = 0.1  # a silhouette above this counts as clusters
+COLUMNS = 3  # columns of panels, as in the paper
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
 
@@ -32,12 +32,12 @@ Sets = Sequence[tuple[str, Rows]]  # (language, rows)
 
 
 def draw_map(pairs: Mapping[str, tuple[Rows, Rows]], source: str, seed: int = 0) -> Drawing:
-    """Draw pairs of languages, each on a plane of its own.
+    """Draw each pair of languages on its own plane.
 
     Args:
-        pairs: Language → (n, d) rows of `source` and of the language, aligned, n ≥ 2.
+        pairs: Mapping from language to aligned rows (n, d) of `source` and of that language, n ≥ 2.
         source: The language that the others are compared with.
-        seed: Of UMAP.
+        seed: Seed of UMAP.
     """
     planes = [umap_plane([(source, x), (language, y)], seed=seed) for language, (x, y) in pairs.items()]
     caption = WORDS("plane", source, NEIGHBORS, LEAST_DISTANCE)
@@ -45,7 +45,10 @@ def draw_map(pairs: Mapping[str, tuple[Rows, Rows]], source: str, seed: int = 0)
 
 
 def draw_ratios(ratios: Mapping[str, Row], source: str) -> Drawing:
-    """Draw how near the languages lie to `source`. ratios: language → result row of language_distance's ratio."""
+    """Draw how close each language lies to `source`.
+
+    `ratios` maps a language to its result row of `language_distance.ratio`.
+    """
     title = f"How near translations lie to {source}"
     return Drawing(title, ratio_dots(ratios, source), WORDS("ratio", source))
 
@@ -55,8 +58,11 @@ def _ranked(ratios: Mapping[str, Row]) -> list[tuple[str, Row]]:
 
 
 def tell(rows: Sequence[Mapping[str, Any]], label: str = "") -> list[str]:
-    """How far translations lie from each other, whether languages form clusters, and the accuracy by prompts of every
-    language: the sentences of one run, after its label if there are several."""
+    """Return the sentences of one run, preceded by its label if there are several runs.
+
+    They say how far translations lie from each other, whether languages form clusters, and how accurate the prompts of
+    each language are.
+    """
     ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
     source = spoken(next(iter(ratios.values()))["at"]["source"])
     told = [f"{_told(row)} ({spoken(name)})" for name, row in ratios.items()]
@@ -81,12 +87,12 @@ def _told(row: Mapping[str, Any]) -> str:
 
 
 def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float64]]]:
-    """The same sets in two dimensions: one UMAP (McInnes et al. 2018) of all their rows, Euclidean, seeded."""
+    """Map the sets to two dimensions with one Euclidean, seeded UMAP (McInnes et al. 2018) of all their rows."""
     rows = np.concatenate([part for _, part in sets])
     threads = torch.get_num_threads()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its dependencies, and that a seed means one thread
+            warnings.simplefilter("ignore")  # its dependencies warn, and a seed limits it to one thread
             from umap import UMAP
 
             plane = UMAP(
@@ -95,7 +101,7 @@ def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float
                 random_state=seed % 2**32,
                 n_jobs=1,
             ).fit_transform(rows)
-    finally:  # numba sets the number of threads of the OpenMP that torch shares with it, and does not set it back
+    finally:  # numba changes the thread count of the OpenMP runtime that it shares with torch, and leaves it changed
         torch.set_num_threads(threads)
     parts = np.split(np.asarray(plane, np.float64), np.cumsum([len(part) for _, part in sets])[:-1])
     return [(language, part) for (language, _), part in zip(sets, parts, strict=True)]
@@ -103,9 +109,9 @@ def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float
 
 @styled
 def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
-    """A panel for each plane: points (n, 2) of each of its languages, in mixed order so that none lies on top.
+    """Draw one panel per plane with the points (n, 2) of its languages, in random order so that none lies on top.
 
-    A language has one color and marker in all panels. Axes have no unit.
+    A language has the same color and marker in all panels. The axes have no unit.
     """
     languages = list(dict.fromkeys(language for plane in planes for language, _ in plane))
     columns = min(COLUMNS, len(planes))
@@ -144,9 +150,9 @@ def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
 
 @styled
 def ratio_dots(ratios: Mapping[str, Row], source: str) -> Figure:
-    """A dot for each language at its ratio to `source`, with its standard error, nearest on top; dashed: 1.
+    """Draw each language's ratio to `source` with its standard error, nearest on top; a dashed line marks 1.
 
-    Colors and markers are those of `languages_map` where `source` comes first in it.
+    Colors and markers match `languages_map` if `source` comes first there.
     """
     figure, axes = new_axes(0.65 + 0.2 * len(ratios))
     axes.axvline(1, color=NEUTRAL, linewidth=1, linestyle=DASHED, gid="chance")

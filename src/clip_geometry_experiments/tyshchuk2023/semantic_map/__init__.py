@@ -1,4 +1,4 @@
-"""t-SNE maps of images and texts, and how far the two maps agree (Tyshchuk et al. 2023, Figures 1, A1, A2)."""
+"""t-SNE maps of images and texts, and how well the two maps agree (Tyshchuk et al. 2023, Figures 1, A1, A2)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -29,21 +29,21 @@ from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     tsne_plane,
 )
 
-SHUFFLES = 20  # of the pairs, for the disparity that unrelated maps have
+SHUFFLES = 20  # shuffles of the pairs, for the disparity of unrelated maps
 
 
 class SemanticMapConfig(base.RunConfig):
     """Config of the experiment `semantic_map`.
 
     Args:
-        model: An encoder, null for stored embeddings.
+        model: An encoder; null for stored embeddings.
         pairs: A data set, or {embeddings: PATH}; its items are the points.
-        pipeline: Steps before t-SNE.
-        perplexity_image: Perplexity of the images' t-SNE, below the number of rows.
-        perplexity_text: Perplexity of the texts' t-SNE.
-        k: Neighbors by which the maps are scored.
-        repeats: Number of seeds of t-SNE; the numbers are means over them, and the first map is drawn.
-        limit: Use only the first N items.
+        pipeline: Steps applied before t-SNE.
+        perplexity_image: Perplexity of the t-SNE of the images, below the number of rows.
+        perplexity_text: Perplexity of the t-SNE of the texts, below the number of rows.
+        k: Number of neighbors in the scores of the maps.
+        repeats: Number of t-SNE seeds; the reported numbers are means over them, and the first map is drawn.
+        limit: Use only the first N items; null uses all.
         batch_size: Batch size of the encoder.
     """
 
@@ -66,10 +66,11 @@ class SemanticMapConfig(base.RunConfig):
 class SemanticMap(base.Experiment):
     """Figures 1, A1 and A2 of Tyshchuk et al. 2023.
 
-    The paper says "aligned … via Procrustes" and no more. Here the two planes are aligned: a Procrustes map of the
-    embeddings themselves is orthogonal, so it changes no distance within a modality and neither map, and t-SNE of both
+    The paper says only "aligned … via Procrustes". Here the two planes are aligned. A Procrustes map of the embeddings
+    themselves is orthogonal, so it changes no distance within a modality and therefore neither map, and a t-SNE of both
     modalities together would have one perplexity, not two. The images are rotated onto the texts; the other direction
-    gives the same two maps, both rotated. t-SNE with another seed is another map, so numbers are means over several.
+    yields the same two maps, both rotated. Another seed gives another t-SNE map, so numbers are means over several
+    seeds.
     """
 
     Config = SemanticMapConfig
@@ -88,7 +89,7 @@ class SemanticMap(base.Experiment):
         return {}
 
     def plane(self, modality: str, repeat: int = 0) -> tuple[Points, float]:
-        """Points (n, 2) of a modality and the KL divergence of its t-SNE; each repeat has its own seed."""
+        """Return the points (n, 2) of a modality and the KL divergence of its t-SNE; each repeat has its own seed."""
         if (modality, repeat) not in self._planes:
             self._planes[modality, repeat] = tsne_plane(
                 self.sets.rows[modality],
@@ -100,7 +101,7 @@ class SemanticMap(base.Experiment):
 
     @cached_property
     def superposition(self) -> Superposition:
-        """Of the maps that are drawn."""
+        """The superposition of the maps that are drawn."""
         return superpose(self.plane("image")[0], self.plane("text")[0], self.sets.pairs)
 
     def _perplexity(self, modality: str) -> float:
@@ -116,7 +117,7 @@ class SemanticMap(base.Experiment):
         yield base.Cell(define | {"of": "both"}, self._agreement_rows, "agreement of the maps")
 
     def _map_rows(self, modality: str) -> list[Row]:
-        """How faithful the maps of a modality are to its rows, and how far they agree with each other."""
+        """Measure how faithful the maps of a modality are to its rows, and how well they agree with each other."""
         rows = self.sets.rows[modality]
         planes = [self.plane(modality, repeat) for repeat in range(self.config.repeats)]
         faithful = [trustworthiness(rows, points, k=self.config.k) for points, _ in planes]
@@ -126,13 +127,13 @@ class SemanticMap(base.Experiment):
         found = [here | _mean("trustworthiness", faithful), here | _mean("kl_divergence", divergences)]
         itself = np.arange(len(rows))
         again = [superpose(x, y, (itself, itself)).disparity for (x, _), (y, _) in combinations(planes, 2)]
-        if again:  # pairs of the same few maps are not independent, so that their spread is no standard error
+        if again:  # pairs drawn from the same few maps are dependent, so their spread is not a standard error
             mean = _mean("disparity_of_repeats", [float(np.mean(again))])
             found.append(here | mean | {"repeats": len(planes)})
         return found
 
     def _agreement_rows(self) -> list[Row]:
-        """How far both maps agree, and the rows behind them."""
+        """Measure how well the two maps agree, and how well the underlying rows agree."""
         sets, (i, j) = self.sets, self.sets.pairs
         planes = [(self.plane("image", r)[0], self.plane("text", r)[0]) for r in range(self.config.repeats)]
         disparities = [superpose(*each, (i, j)).disparity for each in planes]
@@ -165,11 +166,11 @@ class SemanticMap(base.Experiment):
         return f"{'; '.join(base.origin_words(self.sets.context()))}; seed {self.config.seed}."
 
     def _pictures(self) -> dict[str, Picture]:
-        """The images of the image rows, and those of the first pair of each text; none of stored embeddings."""
+        """Return functions that load the image of an image row, or of a text's first pair; none for stored rows."""
         if isinstance(self.config.pairs, StoredConfig):
             return {}
         side: Any = load_dataset(self.config.pairs).image
-        # unreadable images have no row, so that a row has its own index in the data
+        # unreadable images have no row, so look up the index of each row in the data set
         index = self.sets.embeddings["image"].metadata["index"]
         image_of: dict[int, int] = {}
         for image, text in zip(*self.superposition.pairs, strict=True):
@@ -184,7 +185,7 @@ class SemanticMap(base.Experiment):
 
 
 def _mean(name: str, values: Sequence[float], over: str = "starts of t-SNE") -> Row:
-    """The mean of several values and its standard error; a note says that it is not a jackknife over items."""
+    """Return the mean of several values and its standard error; a note says that it is not a jackknife over items."""
     count = len(values)
     row: Row = {"measure": f"semantic_map.{name}", "value": float(np.mean(values)), "standard_error": None}
     if count < 2:

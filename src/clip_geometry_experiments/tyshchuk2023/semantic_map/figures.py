@@ -1,4 +1,4 @@
-"""The map of the images, both maps in one frame, and sentences about their agreement."""
+"""Figures of the image map and of both maps in one frame, and sentences about their agreement."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,17 +21,18 @@ from clip_geometry_experiments.report.gallery import Drawing
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import Points, Superposition
 
 ACROSS = 15  # images side by side
-PIXELS = 100  # of an image with its frame: twice the resolution of a printed column
+PIXELS = 100  # size of an image with its frame: twice the resolution of a printed column
 BORDER = 7
 EDGE = "#D0D7DE"
 
-Picture = Callable[[int], Image.Image]  # row → RGB image; raises OSError where there is none
+Picture = Callable[[int], Image.Image]  # row → RGB image; raises OSError if there is no image
 
 
 class PlaneOfRows(NamedTuple):
     """The rows of one modality on their plane, (n, 2).
 
-    perplexity: of the t-SNE that found them. picture: the image of a row, of a text that of its pair; or None.
+    `perplexity` belongs to the t-SNE that produced the points. `picture` returns the image of a row (for a text, the
+    image of its pair), or is None.
     """
 
     points: Points
@@ -40,10 +41,10 @@ class PlaneOfRows(NamedTuple):
 
 
 def draw_semantic_map(planes: Mapping[str, PlaneOfRows], together: Superposition) -> dict[str, Drawing]:
-    """Draw the map of the images (figure 1), and both maps in one frame (figures A1 and A2).
+    """Draw the map of the images (Figure 1) and both maps in one frame (Figures A1 and A2).
 
     Args:
-        planes: Modality → its rows.
+        planes: Mapping from modality to its rows on their plane.
         together: The images rotated onto the texts.
     """
     image, text = planes["image"], planes["text"]
@@ -81,14 +82,14 @@ def draw_map(
     window: Points | None = None,
     shades: Sequence[str] | None = None,
 ) -> tuple[Figure, str]:
-    """Rows as dots, and as many of their images as do not cover one another, each at its point.
+    """Draw the rows as dots, and as many of their images as fit without overlap, each at its point.
 
     Args:
-        points: (n, 2).
-        modality: Of the rows.
-        picture: The image of a row, or None.
-        window: Points that the map shows, (m, 2); its own by default.
-        shades: The color of each row.
+        points: Points of the rows, (n, 2).
+        modality: Modality of the rows, "image" or "text".
+        picture: Function that returns the image of a row, or None to draw no images.
+        window: Points (m, 2) that set the range of the map; by default `points`.
+        shades: The color of each row; by default the color of the modality.
 
     Returns:
         The figure, and a sentence that says how many rows are drawn as images.
@@ -123,7 +124,7 @@ def draw_map(
 
 
 def _framed(picture: Any, row: int, shades: Sequence[str] | None) -> NDArray | None:
-    """The central square of an image in a frame of its color; None if it cannot be read."""
+    """Return the central square of an image, framed in the color of its row, or None if the image cannot be read."""
     inner = PIXELS - 2 * BORDER
     try:
         square = ImageOps.fit(picture(row).convert("RGB"), (inner, inner), Image.Resampling.LANCZOS)
@@ -133,7 +134,7 @@ def _framed(picture: Any, row: int, shades: Sequence[str] | None) -> NDArray | N
 
 
 def shades_of(together: Superposition) -> dict[str, list[str]]:
-    """A color for each row: of an image by its rank from left to right, of a text the mean of its images'."""
+    """Return a color per row: an image's rank from left to right, or the mean rank of a text's images."""
     left_to_right = together.moved[:, 0].argsort(kind="stable").argsort(kind="stable")
     share = left_to_right / max(len(left_to_right) - 1, 1)
     i, j = together.pairs
@@ -145,7 +146,8 @@ def shades_of(together: Superposition) -> dict[str, list[str]]:
 
 
 def tell(rows: Sequence[Row]) -> list[str]:
-    """Whether both maps agree more than with shuffled pairs, how faithful they are, and what neighbors they share."""
+    """Say whether the maps agree more than with shuffled pairs, how faithful they are, and how many neighbors they
+    share."""
     found = {(row["measure"], row["at"]["modality"]): row for row in rows}
     told = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in found.items()}
     own, shuffled = ("semantic_map.disparity", "both"), ("semantic_map.disparity_shuffled", "both")

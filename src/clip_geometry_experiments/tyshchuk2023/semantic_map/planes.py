@@ -1,4 +1,4 @@
-"""Rows on a plane: t-SNE, how faithful such a map is, and how far two maps agree."""
+"""t-SNE of rows, how faithful such a map is, and how well two maps agree."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_aligned, as_rows, require_spread
 from clip_geometry.transforms.paired import Procrustes
 
-SIZE, JITTER = 1e-4, 0.01  # standard deviation of the start of t-SNE, and its random part relative to it
+SIZE, JITTER = 1e-4, 0.01  # standard deviation of the initial t-SNE points, and of their jitter relative to it
 
 Rows = NDArray[np.floating]
 Points = NDArray[np.float64]
@@ -19,23 +19,23 @@ Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 
 def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x") -> tuple[Points, float]:
-    """Rows in two dimensions by t-SNE (van der Maaten & Hinton 2008), Euclidean.
+    """Map rows to two dimensions by Euclidean t-SNE (van der Maaten & Hinton 2008).
 
-    It starts from the first two principal components with a jitter of a hundredth of their size, by which seeds differ:
-    without it a seed would change only rounding. Only distances between the rows enter, so that rotating all rows has
-    the effect of another jitter.
+    The initial points are the first two principal components plus a jitter of a hundredth of their size. Seeds differ
+    only in this jitter: without it, a seed would change only rounding. Since only distances between the rows enter,
+    rotating all rows has the same effect as another jitter.
 
     Args:
-        rows: (n, d), d ≥ 2, not all equal.
-        perplexity: In (0, n).
-        seed: Of the jitter.
-        name: Of the rows, for errors.
+        rows: Rows, (n, d), d ≥ 2, not all equal.
+        perplexity: Perplexity, in (0, n).
+        seed: Seed of the jitter.
+        name: Name of the rows in error messages.
 
     Returns:
-        Points (n, 2) and the KL divergence.
+        The points (n, 2) and the KL divergence.
 
     Raises:
-        InputError: If the rows or the perplexity are not as above.
+        InputError: If d < 2, all rows are equal, or the perplexity is outside (0, n).
     """
     from sklearn.manifold import TSNE
 
@@ -51,7 +51,7 @@ def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x")
     centered -= centered.mean(0)
     squares, vectors = np.linalg.eigh(centered.T @ centered)
     scores = centered @ vectors[:, [-1, -2]] * np.sqrt(len(values) / squares[-1])
-    # scaled as in scikit-learn
+    # scale the initial points as scikit-learn does
     jittered = SIZE * (scores + JITTER * np.random.default_rng(seed).normal(size=scores.shape))
     start: Any = jittered.astype(np.float32)
     tsne = TSNE(perplexity=perplexity, init=start, random_state=seed % 2**32, n_jobs=1)
@@ -60,10 +60,19 @@ def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x")
 
 
 def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
-    """1 minus the penalty for neighbors on the plane that are not neighbors among the rows (Venna & Kaski 2001).
+    """Return 1 minus the penalty for neighbors on the plane that are not neighbors among the rows (Venna & Kaski 2001).
 
-    1 − 2/(nk(2n − 3k − 1)) Σ_i Σ_j max(0, r(i, j) − k) over the k nearest points j of i, r the rank of row j among the
-    neighbors of row i; Euclidean. In [0, 1]; about 1/2 for a random plane. Raises InputError unless k < n/2.
+    The score is 1 − 2/(nk(2n − 3k − 1)) Σ_i Σ_j max(0, r(i, j) − k) over the k nearest points j of i, where r(i, j) is
+    the rank of row j among the Euclidean neighbors of row i. It lies in [0, 1]; higher is better, and a random plane
+    has about 1/2.
+
+    Args:
+        rows: Rows, (n, d).
+        points: Points of the rows on the plane, (n, 2).
+        k: Number of neighbors, from 1 to below n/2.
+
+    Raises:
+        InputError: If k is not below n/2.
     """
     from sklearn.manifold import trustworthiness as score
 
@@ -76,10 +85,15 @@ def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
 
 
 def shared_neighbors(x: Points, y: Points, *, k: int = 10) -> float:
-    """Share of the k nearest points that two maps agree on: mean_i |kNN_x(i) ∩ kNN_y(i)|/k, Euclidean.
+    """Return the share of the k nearest points that two maps have in common: mean_i |kNN_x(i) ∩ kNN_y(i)|/k, Euclidean.
 
-    x: (n, 2), y: (n, 2) aligned, n > k. In [0, 1]; k/(n − 1) on average for unrelated maps. This is `mutual_knn` by
-    distances, because cosines mean nothing on a plane with an arbitrary origin.
+    The share lies in [0, 1] and averages k/(n − 1) for unrelated maps. This is `mutual_knn` with distances, because
+    cosines are meaningless on a plane with an arbitrary origin.
+
+    Args:
+        x: Points of the first map, (n, 2), n > k.
+        y: Points of the second map, (n, 2), aligned with x.
+        k: Number of neighbors.
     """
     near = [nearest(points, k)[1] for points in as_aligned(x, y, ("image", "text"))]
     return float((near[0][:, :, None] == near[1][:, None, :]).sum()) / (k * len(x))
@@ -89,9 +103,8 @@ def shared_neighbors(x: Points, y: Points, *, k: int = 10) -> float:
 class Superposition:
     """Two planes in one frame: `moved` (n, 2) rotated onto `kept` (m, 2) through pairs (i, j).
 
-    disparity: in [0, 1], 0 if they coincide.
-
-    Of pairs (x, y) in this frame disparity = 1 − (mean ⟨x, y⟩)², the residual of the squares after the best scaling.
+    `disparity` lies in [0, 1] and is 0 if the planes coincide. For pairs (x, y) in this frame, disparity = 1 − (mean
+    ⟨x, y⟩)², the residual of the squares after the best scaling.
     """
 
     moved: Points
@@ -101,11 +114,17 @@ class Superposition:
 
 
 def superpose(source: Points, target: Points, pairs: Pairs) -> Superposition:
-    """Procrustes superposition (Gower 1975) of planes: both centered, at root mean square radius 1, the source rotated.
+    """Superpose two planes by Procrustes (Gower 1975).
 
-    Center, radius and rotation are those of the pairs (i, j), and apply to all points. A rotation may mirror, since
-    t-SNE does not know left from right. The disparity is that of `scipy.spatial.procrustes`, and the same with source
-    and target exchanged.
+    Both are centered and scaled to root mean square radius 1, and the source is rotated. Center, radius and rotation
+    are computed from the pairs (i, j) and applied to all points. The rotation may be a reflection, since t-SNE does not
+    distinguish left from right. The disparity equals that of `scipy.spatial.procrustes` and does not change if source
+    and target are exchanged.
+
+    Args:
+        source: Points to rotate, (n, 2).
+        target: Points to keep, (m, 2).
+        pairs: Indices (i, j) of the paired points in source and target.
     """
     i, j = pairs
     x, y = _standard(source, i), _standard(target, j)
