@@ -1,59 +1,18 @@
 """Whatever a public function is given, it returns or raises InputError: no other exception reaches the user."""
 
-import inspect
-import warnings
+import os
+import subprocess
+import sys
+from pathlib import Path
 
-import numpy as np
-import pytest
-from jaxtyping import TypeCheckError
-
-import clip_geometry as cg
-from support.public import PUBLIC
-
-WRONG = [None, 3, -1.5, float("nan"), "x", "", b"x", [], [1, 2], {"image": 3}, object(), np.zeros((0, 3))]
-X = np.random.default_rng(0).normal(size=(12, 4))
-GIVEN = {"to": "parquet", "modality": "image", "zeta": 0.2}  # keywords without a default
-FAST = {"umap": False, "splits": 2}
-# base classes for encoders, data sets and transforms of other packages, which pydantic and abc check; and
-# registrations, which would stay where they succeed
-NOT_CALLED = {
-    *("DatasetConfig", "EncoderConfig", "Encoder", "Dataset", "Tokens"),
-    *("register", "add_measure", "add_evaluator"),
-}
+from support import wrong_calls
 
 
-def functions():
-    for name, public in PUBLIC.items():
-        is_error = isinstance(public, type) and issubclass(public, Exception)
-        if callable(public) and not is_error and name not in NOT_CALLED:
-            yield pytest.param(public, id=name)
-
-
-def calls(function):
-    """Arguments of which one, or all positional ones, are wrong."""
-    parameters = inspect.signature(function).parameters.values()
-    needed = [each for each in parameters if each.default is each.empty]
-    keywords = {each.name: GIVEN[each.name] for each in needed if each.kind is each.KEYWORD_ONLY}
-    keywords |= {each.name: FAST[each.name] for each in parameters if each.name in FAST}
-    count = sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in needed)
-    optional = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY or each.default is not each.empty]
-    for wrong in WRONG:
-        yield [wrong] * count, keywords
-        for k in range(count):
-            yield [X] * k + [wrong] + [X] * (count - k - 1), keywords
-        for name in optional:
-            yield [X] * count, {**keywords, name: wrong}
-
-
-@pytest.mark.parametrize("function", functions())
-def test_a_wrong_argument_is_one_sentence(function, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for given, keywords in calls(function):
-            try:
-                function(*given, **keywords)
-            except (cg.InputError, TypeCheckError):  # in tests, jaxtyping checks annotations first
-                pass
-            except Exception as error:
-                pytest.fail(f"{type(error).__name__}: {error} ({given}, {keywords})"[:600])
+def test_wrong_arguments_are_one_sentence(tmp_path):
+    paths = [str(Path(wrong_calls.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run(
+        [sys.executable, wrong_calls.__file__, str(tmp_path)], env=environment, capture_output=True, text=True
+    )
+    *wrong, count = done.stdout.splitlines() or [done.stderr]
+    assert wrong == [] and int(count) > 5000

@@ -10,7 +10,7 @@ from clip_geometry.registry import InputError, instance, shown
 
 def expanded(path: str | Path) -> Path:
     """Expand "~" in a path. Raises InputError if the user does not exist or no file can have this name."""
-    path = Path(instance(path, str | os.PathLike, "the path", "text or a Path"))
+    path = Path(instance(path, str | os.PathLike, "path", "text or a Path"))
     try:
         path = path.expanduser()
         path.lstat()

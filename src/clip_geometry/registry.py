@@ -72,8 +72,8 @@ def instance(value: Any, kind: Any, name: str, expected: str) -> Any:
         name: Name of the argument, for the error message.
         expected: The expected type in words, such as "a MixedIndex".
     """
-    if not isinstance(value, kind):
-        raise InputError(f"{name} is {shown(value)}; expected {expected}")
+    if not isinstance(value, kind) or getattr(value, "shape", None) == ():  # a 0-d array only claims to be iterable
+        raise InputError(f"{name} = {shown(value)}; expected {expected}")
     return value
 
 

@@ -39,7 +39,7 @@ def given_dataset(
     config = DatasetConfig(name=name, split="all")
     if isinstance(data, Mapping):
         lists = dict(data)
-        if not lists or not set(lists) <= {"image", "text"} or not all(map(_is_sequence, lists.values())):
+        if not lists or not set(lists) <= {"image", "text"} or not all(map(is_sequence, lists.values())):
             raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
         rows, labels, class_names = next(iter(lists.values())), None, None
         if len({len(each) for each in lists.values()}) > 1:
@@ -67,9 +67,11 @@ def given_dataset(
     return Dataset(config, str(identity or ""), image, text, class_names)
 
 
-def _is_sequence(given: Any) -> bool:
+def is_sequence(given: Any) -> bool:
+    """Return whether the value is a sequence of items, and no text, path or scalar."""
     is_one = isinstance(given, str | bytes | os.PathLike)
-    return not is_one and hasattr(given, "__getitem__") and hasattr(given, "__len__")
+    is_scalar = getattr(given, "shape", None) == ()  # a 0-d array, which has no length
+    return not (is_one or is_scalar) and hasattr(given, "__getitem__") and hasattr(given, "__len__")
 
 
 def _texts(given: Any, item: str) -> list[str]:
@@ -94,7 +96,7 @@ def _opened(given: Any, k: int) -> Image.Image:
 
 def _read_pairs(data: Any, limit: int | None) -> tuple[list[Any], np.ndarray | None, tuple[str, ...] | None]:
     """Read a sequence of pairs in one pass and return its captions by item, or its labels and class names."""
-    if not _is_sequence(data):
+    if not is_sequence(data):
         raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
     second: list[Any] = []
     for k in range(len(data) if limit is None else min(limit, len(data))):

@@ -9,6 +9,7 @@ from clip_geometry.catalog import FIELDS, GROUPS, add_entries, describe
 from clip_geometry.geometry.kinds import Value, as_given
 from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
 from clip_geometry.registry import InputError, Registry, instance, shown
+from clip_geometry.rows.arguments import flag
 
 T = TypeVar("T")
 
@@ -161,6 +162,7 @@ def by_group(*, all: bool = False) -> list[Measure]:
     Returns:
         The measures.
     """
+    flag(all, "all")
     members = [measure for measure in measures.values() if (all or measure.by_default) and not measure.evaluator]
     return sorted(members, key=lambda measure: GROUPS.index(measure.group))
 

@@ -16,7 +16,7 @@ from clip_geometry.catalog import descriptions
 from clip_geometry.display.explained import explain
 from clip_geometry.display.style import COLOR, COLORS, INK, LINE, WIDTH, styled
 from clip_geometry.paths import expanded
-from clip_geometry.registry import InputError, shown, unknown
+from clip_geometry.registry import InputError, instance, shown, unknown
 from clip_geometry.training import PREFIX
 
 STEPS = (f"{PREFIX}step", "step", "global_step", "_step")  # logger names for the step; the first match counts
@@ -98,10 +98,12 @@ def _rows(source: Source) -> Iterable[Any]:
     if isinstance(source, str | Path):
         return _read(expanded(source))
     if isinstance(source, Mapping):
-        return [{**numbers, STEPS[0]: step} for step, numbers in source.items()]
-    if not isinstance(source, Iterable):
-        raise InputError(f"source = {shown(source)}; expected a path, rows, or a mapping of step → numbers")
-    return source
+        expected = "a mapping of name → number for each step"
+        return [
+            {**instance(numbers, Mapping, f"source[{shown(step)}]", expected), STEPS[0]: step}
+            for step, numbers in source.items()
+        ]
+    return instance(source, Iterable, "source", "a path, rows, or a mapping of step → numbers")
 
 
 def _read(path: Path) -> Iterable[Any]:

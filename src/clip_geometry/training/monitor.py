@@ -18,7 +18,7 @@ from torch import nn
 
 from clip_geometry.geometry import measures
 from clip_geometry.paths import expanded
-from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.registry import InputError, instance, listed, shown
 from clip_geometry.rows.arguments import real_number, whole_number
 from clip_geometry.training import PREFIX
 from clip_geometry.training.metrics import EmbeddingGeometry
@@ -221,9 +221,8 @@ class GeometryMonitor:
         self.every, self.embed = whole_number(every, "every"), embed
         self.batches = min(whole_number(batches, "batches"), self.every)
         self.metric = metric
+        instance(alarm, CollapseAlarm | bool | None, "alarm", "a CollapseAlarm, or None for none")
         self.alarm = CollapseAlarm() if alarm is True else alarm or None
-        if not isinstance(self.alarm, CollapseAlarm | None):
-            raise InputError(f"alarm = {shown(alarm)}; expected a CollapseAlarm, or None for none")
         self.values: dict[str, float] = {}
         self._taken, self._measured, self._warned = 0, -1, set[str]()
 

@@ -10,6 +10,7 @@ except ModuleNotFoundError as error:
         raise
     from sentence_transformers.evaluation import SentenceEvaluator  # pyright: ignore[reportMissingImports] # before 6
 
+from clip_geometry.data.given import is_sequence
 from clip_geometry.registry import InputError, instance, listed, shown, unknown
 from clip_geometry.training.metrics import EmbeddingGeometry
 from clip_geometry.training.monitor import evaluating
@@ -53,7 +54,7 @@ class GeometryEvaluator(SentenceEvaluator):  # pyright: ignore[reportGeneralType
     ):
         super().__init__()
         self.inputs = dict(inputs) if isinstance(inputs, Mapping) else {"text": inputs}
-        if not all(hasattr(each, "__len__") and not isinstance(each, str | bytes) for each in self.inputs.values()):
+        if not all(map(is_sequence, self.inputs.values())):
             raise InputError(f"inputs are {shown(inputs)}; expected a list, or a mapping of modality → list")
         sizes = {modality: len(each) for modality, each in self.inputs.items()}
         if len(set(sizes.values())) != 1 or 0 in sizes.values():

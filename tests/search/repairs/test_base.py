@@ -115,7 +115,7 @@ def test_the_lengths_of_rows_do_not_matter(name):
         ({"rows": {}}, "have the shapes none"),
         ({"logit_scale": float("nan")}, "logit_scale = nan"),
         ({"logit_scale": -5}, "logit_scale = -5"),
-        ({"relevance": [[1]]}, "relevance is [[1]]; expected a Relevance"),
+        ({"relevance": [[1]]}, "relevance = [[1]]; expected a Relevance"),
         ({"relevance": Relevance.of_labels(image=[0, 1], text=[0, 1, 2])}, "belong to the same rows"),
         (
             {"relevance": Relevance.of_labels(a=range(3), b=range(3))},
