@@ -33,7 +33,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_docs_and_scripts_use_public_names(folder):
     """Of what they write as `cg.…`; a script may import a module of the package for what is not public."""
     place = ROOT / folder
-    files = [place] if place.is_file() else [p for p in place.rglob("*") if p.suffix in (".md", ".py", ".ipynb")]
+    files = [place] if place.is_file() else [p for p in place.rglob("*") if p.suffix in (".md", ".py", ".ipynb", ".j2")]
     used = {name for path in files for name in re.findall(r"\bcg((?:\.[A-Za-z_]\w*)+)", path.read_text())}
     assert used
     for chain in used:

@@ -1,5 +1,6 @@
 """The API reference: a page for the top level and one for each subpackage, whose docstrings mkdocstrings renders."""
 
+import sys
 from types import ModuleType
 
 import clip_geometry as cg
@@ -27,7 +28,13 @@ def pages() -> dict[str, str]:
     return made
 
 
+def _home(package: str, name: str) -> str:
+    """Return where mkdocstrings finds a name: `geometry.hubness` would be the module, not the function in it."""
+    module = sys.modules.get(f"{package}.{name}")
+    return package if module is None else module.__name__
+
+
 def _page(title: str, package: str, names: list[str]) -> str:
     how = f"cg.{package.partition('.')[2]}".rstrip(".")
     intro = [f"# {title}", "", f"`import clip_geometry as cg`; these are attributes of `{how}`.", ""]
-    return "\n".join([*intro, *(f"::: {package}.{name}\n" for name in sorted(names, key=str.lower))])
+    return "\n".join([*intro, *(f"::: {_home(package, name)}.{name}\n" for name in sorted(names, key=str.lower))])

@@ -72,9 +72,21 @@ def instance(value: Any, kind: Any, name: str, expected: str) -> Any:
         name: Name of the argument, for the error message.
         expected: The expected type in words, such as "a MixedIndex".
     """
-    if not isinstance(value, kind) or getattr(value, "shape", None) == ():  # a 0-d array only claims to be iterable
+    is_scalar = getattr(value, "shape", None) == () and not isinstance(value, str)  # NumPy's only claim to be iterable
+    if is_scalar or not isinstance(value, kind):
         raise InputError(f"{name} = {shown(value)}; expected {expected}")
     return value
+
+
+def names_in(value: Any, name: str) -> list[str]:
+    """Return the names in a comma-separated text or in any collection of texts, or raise InputError.
+
+    Args:
+        value: The value to read.
+        name: Name of the argument, for the error message.
+    """
+    several = [value] if isinstance(value, str) else instance(value, Iterable, name, "names")
+    return [part for each in several for part in parts(instance(each, str, f"a name in {name}", "text"))]
 
 
 def listed(names: Iterable[object], most: int = 6) -> str:

@@ -27,7 +27,7 @@ def test_old_and_missing_packages_are_named_with_status_1(cli, monkeypatch):
     monkeypatch.setattr(doctor, "requires", lambda _: listed)
     verdict, rows = rows_of(cli, status=1)
     assert verdict == [f"numpy is {version('numpy')}, but >=99 is needed.", "no-such-package is missing."]
-    assert rows["also-missing"] == 'not installed; pip install "clip-geometry[ship]"'
+    assert rows["also-missing"] == 'not installed; pip install "also-missing>=2"'
 
 
 def test_a_torch_that_cannot_be_imported_is_no_traceback(cli, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 
+import open_clip
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -98,3 +99,14 @@ def test_a_folder_with_several_checkpoints_is_refused(model_folder):
         save(load("open_clip:tiny-vit/fresh").model.state_dict(), model_folder / name)
     with pytest.raises(InputError, match=r"has several checkpoints \(a\.pt, b\.pt\)"):
         resolve_encoder(f"local-dir:{model_folder}")
+
+
+def test_open_clip_itself_reads_the_folder(model_folder, images):
+    """The layout is open_clip's own: it loads the same folder to the same features."""
+    fresh = load(f"local-dir:{model_folder}", fresh=True, seed=6)
+    save(fresh.model.state_dict(), model_folder / "open_clip_model.safetensors")
+    model, transform = open_clip.create_model_from_pretrained(f"local-dir:{model_folder}")
+    with torch.no_grad():
+        expected = model.eval().encode_image(torch.stack([transform(image) for image in images]))
+    loaded = load(f"local-dir:{model_folder}")
+    assert torch.equal(loaded.image_features(torch.stack([loaded.preprocess(i) for i in images])), expected)

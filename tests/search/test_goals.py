@@ -204,3 +204,52 @@ def test_the_verdict_says_what_is_given_up():
     assert "take posterior" in text  # what one index can serve
     with pytest.raises(cg.InputError, match="want 'all' is unknown; known are 'pairs', 'both'"):
         cg.diagnose(rows, want="all")
+
+
+def draws(make, count=80):
+    """Recall at 1 of image queries in many samples: its values and its stated errors."""
+    found = [cg.search.search_index(index_of(make(seed)))["cross_r_at_1.image"][:2] for seed in range(count)]
+    return np.array(found).T
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+@pytest.mark.usefixtures("no_type_checker")
+def test_errors_hold_with_hubs():
+    """Three texts of a hundred lie in the middle of all images, and each makes a tenth of the queries miss together.
+
+    The bounds allow for 80 samples, whose standard deviation has an error of 8 %, and for errors that are estimated
+    from about three hubs; as of independent queries, the errors are half of the deviation.
+    """
+
+    def make(seed):
+        rng = np.random.default_rng(seed)
+        middle = 1.5 * unit(np.ones(64))
+        image = unit(rng.normal(size=(100, 64)))
+        text = unit(image + 2 * unit(rng.normal(size=image.shape)))
+        hub = rng.random(100) < 0.03
+        text[hub] = 0.5 * unit(rng.normal(size=(hub.sum(), 64)))
+        return {"image": image + middle, "text": text + middle}
+
+    values, errors = draws(make)
+    assert 0.7 < np.sqrt(np.mean(errors**2)) / values.std(ddof=1) < 1.3
+    binomial = np.sqrt(np.mean(values * (1 - values)) / 99)
+    assert binomial < 0.6 * values.std(ddof=1)
+
+
+@pytest.mark.usefixtures("no_type_checker")
+def test_errors_hold_near_one():
+    """Of samples without any miss too: their interval contains the true recall."""
+
+    def make(seed):
+        rng = np.random.default_rng(seed)
+        item = rng.normal(size=(60, 16))
+        return {name: item + 0.35 * rng.normal(size=item.shape) for name in ("image", "text")}
+
+    values, errors = draws(make)
+    assert 0.95 < values.mean() < 0.999 and (values == 1).mean() > 0.2
+    assert (errors > 0).all()
+    inside = np.abs(values - values.mean()) <= 1.96 * errors
+    assert inside.mean() >= 0.9

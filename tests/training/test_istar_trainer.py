@@ -181,3 +181,13 @@ def test_the_script_runs(example, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     scores = [float(line.split("all layers ")[1].split(",")[0]) for line in lines if "IsoScore" in line]
     assert 100 * scores[0] < scores[1]
+
+
+def test_the_sample_behind_c_0_is_another_one_in_every_epoch(example, tmp_path):
+    seen = []
+    training = trainer(example["IStarTrainer"], tmp_path, lambda_=1.0, learning_rate=0.0, num_train_epochs=3)
+    training.sample, original = 10, training.states
+    training.states = lambda bert, examples: seen.append(examples.indices) or original(bert, examples)
+    training.train()
+    assert [len(set(drawn)) for drawn in seen] == [10, 10, 10]
+    assert len({frozenset(drawn) for drawn in seen}) == 3

@@ -182,3 +182,16 @@ def test_files_that_are_no_maps(saved, tmp_path):
         Pipeline.load(tmp_path / "none.safetensors")
     with pytest.raises(InputError, match="is a directory; a map"):
         Pipeline.load(tmp_path)
+
+
+def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
+    fitted, path = saved()
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("clip_geometry.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        fitted.save(path)
+    assert path.read_bytes() == before and [each.name for each in path.parent.iterdir()] == [path.name]

@@ -73,7 +73,7 @@ def _optional(requirements: Sequence[Requirement]) -> Iterator[Sequence[str]]:
     for each in requirements:
         extra = "" if each.marker is None else str(each.marker).rpartition("extra == ")[2].strip("\"'")
         if extra and extra not in NOT_LISTED and each.name != "clip-geometry":
-            yield [each.name, _version(each.name) or f'not installed; pip install "clip-geometry[{extra}]"']
+            yield [each.name, _version(each.name) or f'not installed; pip install "{each.name}{each.specifier}"']
 
 
 def _version(package: str) -> str | None:

@@ -13,7 +13,7 @@ from clip_geometry.data.images import IMAGE_SUFFIXES, image_names
 from clip_geometry.data.tables import SUFFIXES
 from clip_geometry.data.webdataset import is_shard
 from clip_geometry.paths import expanded
-from clip_geometry.registry import InputError, did_you_mean, import_all, shown
+from clip_geometry.registry import InputError, did_you_mean, import_all, listed, shown
 
 import_all(__name__)
 
@@ -90,6 +90,8 @@ def load_dataset(data: str | Path | DatasetConfig, /, **options: Any) -> Dataset
         >>> print(scenes.text.load(0))
         The picture shows a small purple heart at the top, against a light grey background.
     """
+    if isinstance(data, DatasetConfig) and options:
+        raise InputError(f"{listed(options)} would change a config; give the options to resolve_dataset")
     config = data if isinstance(data, DatasetConfig) else resolve_dataset(data, **options)
     return datasets[config.name].load(config)
 

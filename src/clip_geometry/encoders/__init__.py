@@ -12,7 +12,7 @@ from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, To
 from clip_geometry.encoders.mclip import paired_image_model
 from clip_geometry.encoders.open_clip import list_names
 from clip_geometry.encoders.runtime import resolve_device
-from clip_geometry.registry import InputError, import_all, instance, shown
+from clip_geometry.registry import InputError, import_all, instance, listed, shown
 
 __all__ = ["Encoder", "EncoderConfig", "Tokens", "load_encoder", "paired_image_model", "resolve_encoder"]
 
@@ -85,6 +85,8 @@ def load_encoder(model: str | EncoderConfig, device: str = "auto", **options: An
         >>> encoder.text_features(encoder.tokenize(["a red circle", "a blue square"])).shape
         torch.Size([2, 512])
     """
+    if isinstance(model, EncoderConfig) and options:
+        raise InputError(f"{listed(options)} would change a config; give the options to resolve_encoder")
     config = model if isinstance(model, EncoderConfig) else resolve_encoder(model, **options)
     return _family(config.model).load(config, resolve_device(device))
 

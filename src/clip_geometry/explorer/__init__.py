@@ -14,7 +14,7 @@ from clip_geometry.explorer.states import NONE, State, states_of
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.progress import Progress, quiet
-from clip_geometry.registry import instance
+from clip_geometry.registry import instance, names_in
 from clip_geometry.rows.arguments import flag, seed_number, whole_number
 
 __all__ = ["Exploration", "explore"]
@@ -144,8 +144,7 @@ def explore(
     instance(title, str | None, "title", "text")
     flag(umap, "umap")
     instance(captions, str | Path | None, "captions", "a path")
-    for name in instance(repairs, list | tuple | None, "repairs", "a list of names") or ():
-        instance(name, str, "a name in repairs", "text")
+    repairs = None if repairs is None else names_in(repairs, "repairs")
     plotly_script()  # fails before an hour of work if plotly is missing
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     points = choose_points(sets, pipeline=pipeline, limit=limit, seed=seed)

@@ -306,9 +306,8 @@ def compare(
     if not operands:
         raise InputError("nothing was given; compare needs at least two sets, runs or measurements")
     instance(names, Sequence | None, "names", "a list of names")
-    pipelines = (
-        [pipelines] if isinstance(pipelines, str) else list(instance(pipelines, Sequence, "pipelines", "pipelines"))
-    )
+    instance(pipelines, str | Iterable, "pipelines", "one or several pipelines")
+    pipelines = [pipelines] if isinstance(pipelines, str) else list(pipelines)
     given = [list(each) if isinstance(each, Iterator) else each for each in operands]
     read = [_records(each) for each in given]
     if len(given) == 1 and not pipelines and read[0] is None:

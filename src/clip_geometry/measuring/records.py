@@ -15,7 +15,7 @@ from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import MeasuredSets, NoSuchNumber, call_of
 from clip_geometry.measuring.table import CORE
 from clip_geometry.progress import Progress, quiet
-from clip_geometry.registry import InputError, instance, parts, unknown
+from clip_geometry.registry import InputError, instance, names_in, unknown
 from clip_geometry.results import Record, Row
 from clip_geometry.rows.arguments import RowError, flag, seed_number, whole_number
 from clip_geometry.rows.threads import side_by_side
@@ -145,8 +145,7 @@ def names_to_measure(names: Sequence[str] | str | None) -> tuple[list[str], bool
         return list(CORE), True
     if isinstance(names, str) and names == ALL:
         return list(dict.fromkeys([*(each.name for each in by_group()), *CORE])), True
-    several = [names] if isinstance(names, str) else [*instance(names, Iterable, "measures", "names of measures")]
-    given = [part for name in several for part in parts(instance(name, str, "a name in measures", "text"))]
+    given = names_in(names, "measures")
     if not given:
         raise InputError("measures is empty; give names, comma-separated, or leave it out for the core")
     return [each.name for each in named(given)], False

@@ -214,11 +214,6 @@ def members(value: Any) -> list | None:
         return None
 
 
-def block_number(value: Any) -> int:
-    """Return the checked number of rows per block."""
-    return whole_number(value, "block_size")
-
-
 def seed_number(value: Any) -> int:
     """Return a checked seed, which every generator accepts."""
     return whole_number(value, "seed", least=0, most=SEEDS)

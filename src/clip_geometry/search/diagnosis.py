@@ -11,7 +11,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress, quiet
-from clip_geometry.registry import InputError, instance, listed, parts
+from clip_geometry.registry import InputError, listed, names_in
 from clip_geometry.rows.arguments import one_of, seed_number
 from clip_geometry.rows.streamed import release
 from clip_geometry.search.checks import Context, Finding, NotRun, run_checks
@@ -190,9 +190,7 @@ def diagnose(
     if relevant is not None:
         one_of(relevant, "relevant", ("labels", "pairs"))
     one_of(want, "want", AIMS)
-    if repairs is not None:
-        several = [repairs] if isinstance(repairs, str) else instance(repairs, Sequence, "repairs", "names of repairs")
-        repairs = [part for each in several for part in parts(instance(each, str, "a name in repairs", "text"))]
+    repairs = None if repairs is None else names_in(repairs, "repairs")
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     beside = None if other is None else given_sets(other)
     for each in (sets, beside or {}):

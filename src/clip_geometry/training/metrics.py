@@ -16,7 +16,7 @@ from clip_geometry.geometry.spectrum import effective_rank
 from clip_geometry.geometry.statistics import Means, PairDistance, Statistic, UnitPairs, UnitSums
 from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.modalities import modality_name
-from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.registry import InputError, listed, names_in
 from clip_geometry.rows.arguments import SMALLEST, as_tensor, seed_number, whole_number
 from clip_geometry.rows.matrix import unit_rows
 
@@ -102,8 +102,9 @@ class EmbeddingGeometry(torchmetrics.Metric):
             raise InputError(f"modalities are {listed(names)}; expected different names")
         if measures is None:
             measures = (*(ACROSS if len(names) > 1 else ()), *OF_EACH)
-        if not isinstance(measures, list | tuple) or not measures:
-            raise InputError(f"measures = {shown(measures)}; expected a list of names, or None for the usual ones")
+        measures = names_in(measures, "measures")
+        if not measures:
+            raise InputError("measures is empty; expected names, or None for the usual ones")
         kept, seed = whole_number(kept, "kept", least=2), seed_number(seed)
         self.plan = Plan(tuple(names), tuple(measures), kept, seed)
         self.items = 0  # number of items in the last `compute`, including those left out

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import clip_geometry as cg
-from clip_geometry.search.checks.pairs import match
+from clip_geometry.search.checks.pairs import LIKELIHOOD, match, random_share
 from support.clip_like import clip_like, unit
 
 
@@ -199,3 +200,18 @@ def test_one_model_raises_nothing_and_clusters_are_no_models(run, clean):
     centers = clean["image"].mean(0) + 0.2 * generator.normal(size=(5, 64))
     clean["image"] = unit(centers[generator.integers(5, size=400)] + 0.3 * clean["image"])
     assert run("mixed_models", clean) == []
+
+
+def test_the_share_of_random_pairs_is_the_density_of_the_flat_tail():
+    """Uniform percentiles beside small ones: of 30 draws, 28 or more within two standard errors (p = 0.05 of fewer)."""
+    hits = 0
+    for seed in range(30):
+        generator = np.random.default_rng(seed)
+        values = np.where(generator.uniform(size=1000) < 0.3, generator.uniform(size=1000), 0.02)
+        found = random_share(np.stack([values, values], axis=1), 0.001)
+        hits += abs(found.share - 0.3) <= 2 * found.error
+        assert found.gain > LIKELIHOOD
+    assert hits >= 26
+    falling = np.random.default_rng(0).normal(-0.7, 0.7, 500)  # on the probit scale: ConVIRT's deciles
+    found = random_share(np.stack([ndtr(falling)] * 2, axis=1), 0.002)
+    assert found.gain < LIKELIHOOD and found.start > 0.5

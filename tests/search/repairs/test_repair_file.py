@@ -143,3 +143,17 @@ def test_files_that_are_no_repairs(saved, tmp_path):
     Pipeline("center").fit(rows()).save(path)
     with pytest.raises(InputError, match=r"no repair of clip-geometry: give one that Repair\.save wrote"):
         Repair.load(path)
+
+
+@pytest.mark.parametrize("name", ["posterior[centered]", "quantile", "csls"])
+def test_no_flipped_bit_goes_unnoticed(saved, name):
+    """Header, JSON, tensors: 60 places."""
+    _, path = saved(name)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.choice(len(whole), size=60, replace=False):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        with pytest.raises(InputError):
+            Repair.load(path)

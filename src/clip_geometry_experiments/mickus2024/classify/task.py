@@ -147,6 +147,8 @@ def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loa
     labels, outputs = task.labels, len(task.class_names)
     if config.random_classes is not None:
         outputs = config.random_classes
+        if outputs > len(task):
+            raise InputError(f"random_classes = {outputs}; expected at most one for each of the {len(task)} examples")
         labels = np.random.default_rng(config.seed).permutation(np.arange(len(task)) % outputs)
     whole = ClassificationTask.of(transformed[modality], task.examples, labels, outputs)
     split = hold_out(whole, config.held_out, config.seed)

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from clip_geometry.registry import library_versions
+from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
 from clip_geometry_experiments.kit.training import context
@@ -48,6 +48,15 @@ class StabilityConfig(RunConfig):
     reference_rows: int = Field(default=2048, ge=2)
     table_sizes: tuple[int, ...] = Field(default=(64, 512), min_length=1)
     table_zetas: tuple[float, ...] = Field(default=(0.2, 0.8), min_length=1)
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for key, known in (("sizes", self.sizes), ("zetas", self.zetas)):
+            if strange := set(getattr(self, f"table_{key}")) - set(known):
+                raise InputError(f"table_{key} has {min(strange)}, which is none of the {key} {list(known)}")
+        if len({cloud.name for cloud in self.clouds}) < len(self.clouds):
+            raise InputError("two clouds have one name; give each a name of its own")
+        return self
 
 
 class Stability(Experiment):

@@ -168,6 +168,8 @@ def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
             result[seed] = _KINDS[test.kind](test, of_seed)
         except (KeyError, StatisticsError) as missing:  # a number is missing, or all trainings are
             raise InputError(f"seed {seed} has no trainings that decide {test.kind} of {test.of}: {missing}") from None
+    if not result or not all(map(math.isfinite, result.values())):
+        raise InputError(f"there are no trainings that decide {test.kind} of {test.of}")
     return result
 
 

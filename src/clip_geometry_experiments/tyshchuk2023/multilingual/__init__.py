@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from clip_geometry.config import Config
 from clip_geometry.data import load_dataset
@@ -72,6 +72,13 @@ class MultilingualConfig(base.RunConfig):
     blocks: int = Field(default=BLOCKS, ge=0)
     zero_shot: PromptsConfig | None = None
     figures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
+
+    @field_validator("languages")
+    @classmethod
+    def _distinct(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(languages)) < len(languages):
+            raise InputError(f"{', '.join(languages)} has a language twice")
+        return languages
 
     @property
     def pairs(self) -> dict[str, tuple[DatasetConfig, DatasetConfig]]:
