@@ -61,3 +61,21 @@ def test_rows_of_any_scale_are_separated_alike(scale, dtype):
     expected = modality_separability((1e9 * image).astype(dtype), (1e9 * text).astype(dtype), draws=1)
     assert found == pytest.approx(expected, abs=0.06)
     assert all(0 <= value <= 1 for value in modality_separability(image / scale, text / scale, draws=1).values())
+
+
+NAMES = [f"{c}.{v}" for c in ("logistic_regression", "linear_svc") for v in ("train", "cross_validated")]
+
+
+def test_sets_far_apart_are_separable_and_shuffled_labels_are_not():
+    found = modality_separability(*sets(gap=10.0))
+    assert [found[name] for name in NAMES] == [1.0] * 4
+    for name in ("logistic_regression", "linear_svc"):
+        assert 0.4 < found[f"{name}.null"] < 0.65 and found[f"{name}.null_train"] < 0.75
+
+
+def test_equal_distributions_separate_in_training_only():
+    """More dimensions than rows: the training accuracy is 1 for any labels, and says nothing."""
+    found = modality_separability(*sets(gap=0.0, n=40, m=40, d=200))
+    for name in ("logistic_regression", "linear_svc"):
+        assert found[f"{name}.train"] == found[f"{name}.null_train"] == 1
+        assert 0.3 < found[f"{name}.cross_validated"] < 0.7

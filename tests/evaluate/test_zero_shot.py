@@ -121,3 +121,12 @@ def test_ensemble(kind):
 def test_ensemble_errors(rows, classes, sentence):
     with pytest.raises(InputError, match=sentence):
         ensemble(rows, classes)
+
+
+def test_logits_agree_on_unit_rows_and_differ_on_others():
+    image, labels, text = task()
+    top = {logits: zero_shot(image, labels, text, logits=logits)["top_1"] for logits in LOGITS}
+    assert len(set(top.values())) == 3
+    image, text = oracles.unit(image), oracles.unit(text)
+    top = {logits: zero_shot(image, labels, text, logits=logits)["top_1"] for logits in LOGITS}
+    assert len(set(top.values())) == 1

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry.geometry import cknna, cycle_knn, information_imbalance, linear_cka
+from clip_geometry.geometry import cknna, cycle_knn, information_imbalance, linear_cka, mutual_knn
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 from support.oracles_agreement import cknna as dense
@@ -106,3 +106,67 @@ def test_neighbors_that_do_not_align_with_themselves():
         cknna(x[:12], far, k=3)
     with pytest.raises(InputError, match="k = 1; expected a whole number from 2"):
         cknna(x, x, k=1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rotated_shifted_and_scaled_rows_agree_fully(seed):
+    rng = np.random.default_rng(seed)
+    x = cone(40, 6, rng)
+    y = np.concatenate([2.5 * x, np.zeros((40, 3))], axis=1) @ rotation(9, rng) + rng.normal(size=9)
+    assert float(linear_cka(x, y)) == pytest.approx(1, abs=1e-12)
+    y = np.concatenate([2.5 * x, np.zeros((40, 3))], axis=1) @ rotation(9, rng)
+    assert float(mutual_knn(x, y)) == 1
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 4), (30, 300)])
+def test_independent_sets_agree_by_chance_only(n, d):
+    """The unbiased estimate has mean 0 however few rows there are, where the biased one tends to 1 as d/n grows."""
+    values, biased, shared = [], [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(n, d)), rng.normal(size=(n, d))
+        values.append(float(linear_cka(x, y)))
+        a, b = x - x.mean(0), y - y.mean(0)
+        biased.append(np.linalg.norm(a.T @ b) ** 2 / (np.linalg.norm(a.T @ a) * np.linalg.norm(b.T @ b)))
+        shared.append(float(mutual_knn(x, y, k=5)))
+    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(40)
+    assert np.mean(biased) > (0.08 if d == 4 else 0.8)
+    assert np.mean(shared) == pytest.approx(5 / (n - 1), abs=4 * np.std(shared) / np.sqrt(40))
+
+
+@pytest.mark.parametrize("k", [1, 4, 59])
+def test_known_overlaps(k):
+    """On a line of directions, neighbors are ranks: reversing it keeps them, swapping its halves keeps most."""
+    angles = np.sort(np.random.default_rng(0).uniform(0, 1, size=60))
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    assert float(mutual_knn(x, x[:, ::-1].copy(), k=k)) == 1
+    y = x[np.random.default_rng(1).permutation(60)]
+    found = [{*np.argsort(np.abs(angles - a))[1 : k + 1]} for a in angles]
+    order = np.random.default_rng(1).permutation(60)
+    shuffled = [{*np.argsort(np.abs(angles[order] - a))[1 : k + 1]} for a in angles[order]]
+    expected = np.mean([len(a & b) / k for a, b in zip(found, shuffled, strict=True)])
+    assert float(mutual_knn(x, y, k=k)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_all_neighbors_it_is_cka_of_the_unit_rows(seed):
+    x, y = sets(seed)
+    unit = [z / np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y)]
+    assert cknna(x, y, k=59) == pytest.approx(linear_cka(*unit), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_neighbors_of_rotated_rows_agree_fully(seed):
+    rng = np.random.default_rng(seed)
+    x = cone(40, 6, rng)
+    y = 2.5 * x @ rotation(6, rng)
+    assert cknna(x, y) == pytest.approx(1, abs=1e-12)
+    assert cycle_knn(x, y, k=1) == loops_of_cycles(x, y, 1) < 1  # a nearest neighbor need not have one in return
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_set_and_its_projection(seed):
+    """All columns say where neighbors are in two of them better than the two say of all (Glielmo et al., figure 1)."""
+    x = np.random.default_rng(seed).normal(size=(400, 6))
+    assert information_imbalance(x, x[:, :2]) < 0.7 * information_imbalance(x[:, :2], x)
+    assert information_imbalance(x, x @ np.diag([3.0] * 6)) == pytest.approx(2 / 400, rel=1e-12)

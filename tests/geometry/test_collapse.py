@@ -53,3 +53,25 @@ def test_unusable_classes():
         neural_collapse(x, [0, 1] * 3, np.ones((2, 3)))
     with pytest.raises(InputError, match=r"labels\[1\] = 2; expected a whole number from 0 to 1, an index of the rows"):
         neural_collapse(x, [0, 2, 1, 0, 1, 1], x[:2])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("width", [0.01, 0.1])
+def test_noise_around_a_simplex(seed, width):
+    """Σ_B has variance 1/C along C − 1 directions, each of which has width² within."""
+    x, labels, _ = collapsed(4, 10, 2000, width, seed)
+    assert neural_collapse(x, labels).nc1 == pytest.approx(3 * width**2, rel=0.05)
+
+
+def test_class_means_of_known_norms_and_angles():
+    """Three means on two axes: 90 degrees apart seen from the origin, not from their center."""
+    means = np.array([[2.0, 0], [-1, 1], [-1, -1]])  # they sum to zero
+    x = np.repeat(means, 3, axis=0) + np.tile([[0.1, 0], [-0.1, 0], [0, 0]], (3, 1))
+    found = neural_collapse(x, np.repeat([0, 1, 2], 3))
+    lengths = np.array([2, 2**0.5, 2**0.5])
+    assert found.nc2_norm == pytest.approx(lengths.std() / lengths.mean(), rel=1e-12)
+    cosines = np.array([-2 / 2 / 2**0.5, -2 / 2 / 2**0.5, 0])
+    assert found.nc2_angle == pytest.approx(np.abs(cosines + 1 / 2).mean(), rel=1e-12)
+    # Σ_W has 0.02/3 along the first axis, where Σ_B has 6/3
+    assert found.nc1 == pytest.approx(0.02 / 3 / 2 / 3, rel=1e-12)
+    assert found.nc3 is None and found.nc4 is None

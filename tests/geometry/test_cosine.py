@@ -154,3 +154,48 @@ PAIRS = np.random.default_rng(0).normal(size=(20, 3))
 def test_errors(call, sentence):
     with pytest.raises(InputError, match=sentence):
         call()
+
+
+def test_orthogonal_and_opposite_rows():
+    assert float(average_cosine(np.eye(5))) == pytest.approx(0, abs=1e-12)
+    assert float(average_cosine(np.array([[1.0, 0], [-3.0, 0]]))) == pytest.approx(-1)
+    # a regular simplex: the most negative average there is, −1/(n − 1)
+    assert float(average_cosine(np.eye(5) - 0.2)) == pytest.approx(-1 / 4)
+
+
+def test_an_unusual_row_conforms_least():
+    x = cone(40, 6, np.random.default_rng(0), offset=8.0)
+    x[17] = -x.mean(0)
+    values = conformity(x)
+    assert int(values.argmin()) == 17
+    assert float(values[17]) < 0 < float(np.delete(values, 17).min())
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+SEEDS = range(5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_inter_is_the_formula_and_the_expectation_over_one_random_instance_per_type(seed):
+    x, types = zipfian(seed)
+    u, kinds = unit(x), np.unique(types)
+    means = np.stack([u[types == t].mean(0) for t in kinds])
+    count = len(kinds)
+    formula = (means.sum(0) @ means.sum(0) - (means**2).sum()) / (count * (count - 1))
+    value = float(inter_type_cosine(x, types))
+    assert value == pytest.approx(formula, abs=1e-12)
+    rng = np.random.default_rng(seed)
+    draws = [float(average_cosine(np.stack([rng.choice(x[types == t]) for t in kinds]))) for _ in range(300)]
+    assert abs(np.mean(draws) - value) < 4 * np.std(draws, ddof=1) / np.sqrt(len(draws))
+    assert np.std(draws) < 0.1  # or the line above would hold for anything
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_intra_is_the_mean_of_the_average_cosines_of_the_types(seed):
+    x, types = zipfian(seed)
+    several = [t for t in np.unique(types) if (types == t).sum() > 1]
+    expected = np.mean([float(average_cosine(x[types == t])) for t in several])
+    assert float(intra_type_cosine(x, types)) == pytest.approx(expected, abs=1e-12)

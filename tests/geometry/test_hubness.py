@@ -72,3 +72,15 @@ ROWS = cone(20, 3, np.random.default_rng(0))
 def test_errors(call, sentence):
     with pytest.raises(InputError, match=sentence):
         call()
+
+
+def test_one_hub_has_the_skewness_of_one_count():
+    """Three spokes around an axis: it is the nearest row of each; its own, of three equally near, is the first."""
+    x = np.array([[1, 0, 0, 2.0], [0, 1, 0, 2.0], [0, 0, 1, 2.0], [1 / 3, 1 / 3, 1 / 3, 2.0]])
+    assert float(hubness(x, k=1)) == pytest.approx(skew([1, 0, 0, 3]), rel=1e-12)
+
+
+def test_one_hub_of_four_rows_has_to_give_up_half_of_its_places():
+    """Three spokes around an axis, k = 1: counts 3, 1, 0, 0, so that half of four places have to move."""
+    x = np.array([[1, 0, 0, 2.0], [0, 1, 0, 2.0], [0, 0, 1, 2.0], [1 / 3, 1 / 3, 1 / 3, 2.0]])
+    assert hubs(x, k=1) == (0.5, 0.5)

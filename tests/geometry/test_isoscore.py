@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from clip_geometry import Moments
-from clip_geometry.geometry import isoscore, isoscore_star
+from clip_geometry.geometry import isoscore, isoscore_star, participation_ratio
 from clip_geometry.registry import InputError
-from support.clouds import cone
+from support.clouds import cone, rotation
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -141,3 +141,57 @@ def test_errors(call, sentence):
 def test_the_gradient_of_the_star():
     x = torch.from_numpy(FOUR).requires_grad_()
     assert torch.autograd.gradcheck(lambda rows: isoscore_star(rows, torch.eye(2).double(), zeta=0.2), (x,))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_rank_r_with_equal_variances_has_ratio_r(rank):
+    d = 8
+    basis = rotation(d, np.random.default_rng(rank))[:rank]
+    x = np.concatenate([basis, -basis]) * 3.7 + 11.0
+    assert float(participation_ratio(x)) == pytest.approx(rank, rel=1e-12)
+    assert float(isoscore(x)) == pytest.approx((rank - 1) / (d - 1), abs=1e-12)
+
+
+def estimates(x):
+    """a and b of the definition, and of the correction that assumes a Gaussian."""
+    m = Moments.of(x)
+    n, s, q = m.n, m.covariance, float(m.Q) / (m.n - 1)
+    square, trace = float(s.square().sum()), float(s.trace())
+    f = (n - 1) / (n * (n - 2) * (n - 3))
+    b = f * ((n - 1) * (n - 2) * square + trace**2 - n * q)
+    a = f * (2 * square + (n * n - 3 * n + 1) * trace**2 - n * q)
+    gaussian_b = (n - 1) ** 2 / ((n - 2) * (n + 1)) * (square - trace**2 / (n - 1))
+    assert float(isoscore(m, unbiased=True)) == pytest.approx((a / b - 1) / (m.d - 1), rel=1e-10)
+    return a, b, gaussian_b
+
+
+def scale_mixture(n, d, rng):
+    """Rows of N(0, diag(i^−1/2)), one in ten of them multiplied by 5; its tr(C)² and ‖C‖²."""
+    variances = np.arange(1, d + 1) ** -0.5
+    rows = rng.normal(size=(n, d)) * np.sqrt(variances)
+    factor = np.where(rng.random(n) < 0.1, 5.0, 1.0)
+    covariance = variances * (0.9 + 0.1 * 25)
+    return rows * factor[:, None], covariance.sum() ** 2, (covariance**2).sum()
+
+
+def gaussian(n, d, rng):
+    return rng.normal(size=(n, d)), float(d) ** 2, float(d)
+
+
+def errors_of_the_means(draw):
+    """(mean − truth) in standard errors of the mean of 400 draws, n = d = 64: a, b and the Gaussian correction's b."""
+    found, truths = [], None
+    for seed in range(400):
+        x, a, b = draw(64, 64, np.random.default_rng(seed))
+        found.append(estimates(x))
+        truths = np.array([a, b, b])
+    found = np.array(found)
+    return (found.mean(0) - truths) / (found.std(0, ddof=1) / np.sqrt(len(found)))
+
+
+def test_both_parts_are_unbiased_whatever_the_distribution():
+    a, b, assuming = errors_of_the_means(gaussian)
+    assert abs(a) < 4 and abs(b) < 4 and abs(assuming) < 4
+    a, b, assuming = errors_of_the_means(scale_mixture)
+    assert abs(a) < 4 and abs(b) < 4
+    assert assuming > 10  # the correction that assumes a Gaussian is far off for heavy tails

@@ -9,7 +9,7 @@ from clip_geometry.geometry import bingham_test, isotropy, partition_isotropy, r
 from clip_geometry.geometry.statistics import spectrum as statistic
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import blocks
-from support.clouds import cone
+from support.clouds import cone, rotation
 
 CONVENTIONS = ("invariant", "canonical", "rows")
 
@@ -113,3 +113,32 @@ def test_unit_rows_are_bounded_by_e_to_the_minus_2(seed):
     x = cone(50, 4, np.random.default_rng(seed), offset=20.0)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     assert math.exp(-2) <= float(partition_isotropy(x).i1) < 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_axis_gives_the_closed_form(seed):
+    """Rows ±a e: Z is n cosh(a) along e and n elsewhere, so I1 = 1/cosh(a)."""
+    d, a = 5, 1.3 + seed
+    direction = rotation(d, np.random.default_rng(seed))[0]
+    x = np.array([1, -1, 1, -1])[:, None] * a * direction
+    i1, i2 = partition_isotropy(x)
+    z = np.array([math.cosh(a)] * 2 + [1] * (2 * d - 2))
+    assert float(i1) == pytest.approx(1 / math.cosh(a), rel=1e-12)
+    assert float(i2) == pytest.approx(z.std() / z.mean(), rel=1e-10)
+
+
+def test_a_cross_polytope_is_perfectly_isotropic():
+    x = np.concatenate([np.eye(4), -np.eye(4)])
+    i1, i2 = partition_isotropy(x)
+    assert float(i1) == pytest.approx(1, abs=1e-12)
+    assert float(i2) == pytest.approx(0, abs=1e-12)
+
+
+def test_each_sees_what_it_is_for():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(300, 10))
+    shifted, stretched = noise + 0.3, noise * np.array([2.0, *[1] * 9])
+    one, other = rayleigh_test(shifted), rayleigh_test(stretched)
+    assert one.p_value < 1e-10 and other.p_value > 0.01
+    assert bingham_test(stretched).p_value < 1e-10 and bingham_test(noise).p_value > 0.01
+    assert sphericity_test(stretched).p_value < 1e-10 and sphericity_test(shifted).p_value > 0.01

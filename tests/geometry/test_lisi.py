@@ -68,3 +68,15 @@ def test_equal_rows_have_no_neighborhoods():
         clisi(rows, [0, 1] * 20, k=5)
     with pytest.raises(InputError, match="all 40 rows of the union of image and text are equal"):
         ilisi(rows[:20], rows[20:], k=5)
+
+
+def test_separate_labels_are_one_and_equal_parts_all():
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(400, 3)), np.arange(400) % 4
+    apart = x + 100 * np.eye(4, 3)[labels]
+    np.testing.assert_allclose(lisi(apart, labels, k=90), 1, rtol=1e-12)
+    assert clisi(apart, labels) == pytest.approx(1, abs=1e-12)
+    assert 3 < np.median(lisi(x, labels)) < 4
+    image, text = x[:200], x[200:]
+    assert ilisi(image, text) > 0.8
+    assert ilisi(image, text + 100) == pytest.approx(0, abs=1e-12)

@@ -341,3 +341,24 @@ def test_two_rows_or_more_fall_to_each_stratum(sizes, of):
     assert drawn.sum() == of
     assert (drawn >= 2).all() and (drawn <= sums).all()
     assert ((drawn - sums * of / sums.sum()).abs() < 1).all()
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_two_clusters_far_apart_have_the_closed_form(metric):
+    """Clusters {0, 1} and {L, L + 1}: a = 1 and b is the mean distance to the two far points."""
+    far = 10.0
+    power = 1 if metric == "euclidean" else 2
+    x = np.array([[0.0], [1.0], [far], [far + 1]])
+    b = np.array([(far**power + (far + 1) ** power) / 2, ((far - 1) ** power + far**power) / 2])
+    assert float(silhouette(x, [0, 0, 1, 1], metric=metric)) == pytest.approx((1 - 1 / b).mean(), rel=1e-12)
+
+
+def test_strata_help_where_classes_differ():
+    """Silhouettes of one class near 1, of the other below 0: rows drawn from both in proportion tell little more by
+    chance, rows drawn from all together do."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 600)
+    x = rng.normal(size=(1200, 4)) * np.where(labels == 0, 0.05, 3)[:, None]
+    values, _ = draws(x, labels, of=50, seeds=60)
+    together = silhouette_samples(x, labels)
+    assert values.std() < 0.5 * together.std() / np.sqrt(50)

@@ -1,11 +1,15 @@
 import numpy as np
 import pytest
+import torch
 
+from clip_geometry import Moments
 from clip_geometry.geometry import (
     alpha_req,
+    coordinate_spread,
     coordinate_std,
     nesum,
     singular_values,
+    spectral_discrepancy,
 )
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
@@ -62,3 +66,44 @@ def test_singular_values_are_scipys(center, shape):
 
     x = cone(*shape, np.random.default_rng(0))
     assert np.allclose(singular_values(x, center=center), svdvals(x - center * x.mean(0)), rtol=1e-10, atol=1e-10)
+
+
+SEEDS = range(3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("alpha", [0.4, 1.0, 2.5])
+def test_a_power_law_has_its_exponent_over_any_ranks(seed, alpha):
+    x = with_variances(np.arange(1, 31.0) ** -alpha, 80, np.random.default_rng(seed))
+    assert alpha_req(x) == pytest.approx(alpha, rel=1e-9)
+    assert alpha_req(x, first=5, last=20) == pytest.approx(alpha, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nesum_of_known_variances(seed):
+    variances = np.array([4.0, 3, 3, 1, 0.5])
+    x = with_variances(variances, 30, np.random.default_rng(seed))
+    assert nesum(x) == pytest.approx(11.5 / 4, rel=1e-12)
+    assert float(nesum(Moments.of(torch.from_numpy(x)))) == pytest.approx(11.5 / 4, rel=1e-12)
+
+
+def test_one_rogue_dimension_has_the_largest_spread_there_is():
+    x = np.zeros((10, 5))
+    x[:, 2] = np.arange(10)
+    assert float(coordinate_spread(x)) == pytest.approx(np.sqrt(5 - 1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_set_turned_shifted_and_scaled_has_its_spectrum(seed):
+    rng = np.random.default_rng(seed)
+    x = cone(40, 6, rng)
+    assert spectral_discrepancy(x, 3 * x @ rotation(6, rng) + rng.normal(size=6)) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_k_directions_of_equal_variance_against_d(k):
+    """½(k(1/k − 1/8) + (8 − k)/8) = 1 − k/8."""
+    square = np.concatenate([np.eye(8), -np.eye(8)])
+    few = np.concatenate([np.eye(k, 8), -np.eye(k, 8)])
+    assert spectral_discrepancy(square, few) == pytest.approx(1 - k / 8, abs=1e-12)
+    assert spectral_discrepancy(square, few[:, :k]) == pytest.approx(1 - k / 8, abs=1e-12)  # of another dimension

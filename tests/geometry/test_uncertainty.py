@@ -4,6 +4,7 @@ import torch
 
 from clip_geometry.evaluate.base import Z
 from clip_geometry.geometry import (
+    isoscore,
     measures,
     modality_gap,
     null_value,
@@ -216,3 +217,29 @@ SMALL = cone(10, 3, np.random.default_rng(0))
 def test_errors(call, sentence):
     with pytest.raises(InputError, match=sentence):
         call()
+
+
+@pytest.mark.usefixtures("no_type_checker")
+def test_error_is_the_scatter_over_fresh_samples():
+    """Of isoscore[unbiased], 200 rows in 5 dimensions: mean jackknife error against the scatter over 60 samples."""
+    draws = [cone(200, 5, np.random.default_rng([1, seed])) for seed in range(60)]
+    cloud = np.random.default_rng(0)
+    shape = cloud.normal(size=(5, 5))
+    values = [float(isoscore(x @ shape, unbiased=True)) for x in draws]
+    errors = [float(standard_error("isoscore[unbiased]", x @ shape, seed=3)) for x in draws]
+    # scatter of 60 values: ± 9 %; mean error of 20 blocks each: ± 2 %
+    assert np.mean(errors) == pytest.approx(np.std(values, ddof=1), rel=0.3)
+
+
+@pytest.mark.usefixtures("no_type_checker")
+def test_p_values_of_meaningless_labels_are_uniform():
+    p = [
+        float(
+            permutation_test(
+                "silhouette[sqeuclidean]", cone(20, 3, np.random.default_rng(seed)), [0, 1] * 10, draws=39, seed=seed
+            ).p_value
+        )
+        for seed in range(100)
+    ]
+    assert min(p) >= 2 / 40
+    assert 1 <= sum(value <= 0.1 for value in p) <= 20  # ten expected, ± 3

@@ -97,3 +97,20 @@ def test_freed_blocks_are_reused():
     """Of 64 pairs of blocks of 8 MB, tensors that stay after each once kept a quarter of a gigabyte."""
     grown = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True).stdout
     assert int(grown) < 125_000  # kB: rows, and a few blocks
+
+
+SEEDS = range(3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_shift_of_length_l_has_alignment_l_squared(seed):
+    rng = np.random.default_rng(seed)
+    x, shift = cone(30, 5, rng), rng.normal(size=5)
+    assert float(alignment(x, x + shift)) == pytest.approx((shift**2).sum(), rel=1e-12)
+    assert float(alignment(x, x)) == 0
+
+
+def test_two_rows_have_minus_t_times_their_squared_distance():
+    x = np.array([[1.0, 2.0], [4.0, 6.0]])
+    assert float(uniformity(x)) == -50
+    assert float(uniformity(x, t=0.1)) == pytest.approx(-2.5, rel=1e-12)

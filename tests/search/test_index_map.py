@@ -8,6 +8,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.registry import InputError
+from clip_geometry.search.index_map import _kept
 from clip_geometry.transforms import RankWarning
 from support.clouds import rotation, unit
 
@@ -120,3 +121,15 @@ def test_real_rows_after_a_distortion():
     found = cg.search.map_index(old[:400], new[rows], rows, k=5, candidates=["ridge(0.1)", "ridge(1)"])
     true = overlap(new[400:], found.transform(old[:400]), new[:400], 5)
     assert abs(found.recall - true) < 3 * found.standard_error and 0.2 < true < 0.9
+
+
+def test_estimate_from_the_whole_index_is_recall_itself():
+    """If every row was re-embedded and thresholds are known, what is estimated is the overlap of pairs above them."""
+    rng = np.random.default_rng(0)
+    true = rng.normal(size=(60, 200))
+    mapped = true + 0.2 * rng.normal(size=(60, 200))
+    near = [np.argsort(-each, axis=1)[:, :10] for each in (mapped, true)]
+    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*near, strict=True)])
+    threshold = -np.sort(-mapped, axis=1)[:, 9:11].mean(1)
+    assert _kept(mapped, true, threshold, 10 / 200) == pytest.approx(recall, abs=0.03)
+    assert _kept(true, true, -np.sort(-true, axis=1)[:, 9:11].mean(1), 10 / 200) == 1

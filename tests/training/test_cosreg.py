@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from clip_geometry.geometry import average_cosine
 from clip_geometry.registry import InputError
 from clip_geometry.training import CosReg
 
@@ -65,3 +66,9 @@ def test_half_precision_autocast_and_rows_of_any_scale(scale):
 def test_errors(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("n", [2, 12])
+def test_is_the_average_cosine_but_for_the_number_of_pairs(n):
+    x = cloud(n, 5)
+    assert float(CosReg(3.0)(x)) == pytest.approx(3 * float(average_cosine(x)) * (n - 1) / n, abs=1e-13)

@@ -250,3 +250,12 @@ def test_the_examples_in_the_docstrings_run():
         warnings.simplefilter("error")
         result = doctest.testmod(losses)
     assert result.attempted > 3 and result.failed == 0
+
+
+def test_the_gradient_is_that_of_isoscore_star():
+    x, c_0 = cloud(40, 6, 0)
+    ours, theirs = (torch.from_numpy(x).requires_grad_() for _ in range(2))
+    with_c_0(c_0, zeta=0.2)(ours).backward()
+    (1 - isoscore_star(theirs, c_0, zeta=0.2)).backward()
+    assert ours.grad is not None and theirs.grad is not None
+    assert float((ours.grad - theirs.grad).norm() / theirs.grad.norm()) < 1e-12

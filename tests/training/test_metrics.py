@@ -239,7 +239,7 @@ def dimensions(*several):
         (lambda: EmbeddingGeometry("image", "image"), "modalities are image, image; expected different names"),
         (lambda: EmbeddingGeometry("image", "both"), "is no name of a modality"),
         (lambda: EmbeddingGeometry(measures=["isoscor"]), "unknown measure 'isoscor'; did you mean 'isoscore'"),
-        (lambda: EmbeddingGeometry(measures="isoscore"), "measures = 'isoscore'; expected a list of names"),
+        (lambda: EmbeddingGeometry(measures=3), "measures = 3; expected names"),
         (lambda: EmbeddingGeometry(measures=["silhouette"]), "silhouette takes labeled rows; a live metric has rows"),
         (
             lambda: EmbeddingGeometry("rows", measures=["modality_gap"]),
@@ -247,7 +247,7 @@ def dimensions(*several):
         ),
         (
             lambda: EmbeddingGeometry(measures=[]),
-            r"measures = \[\]; expected a list of names, or None for the usual ones",
+            "measures is empty; expected names, or None for the usual ones",
         ),
         (lambda: dimensions(24, 5), "rows have dimension 5, those before had 24; reset the metric"),
         (lambda: EmbeddingGeometry(kept=1), "kept = 1; expected a whole number from 2 on"),
@@ -263,3 +263,14 @@ def dimensions(*several):
 def test_wrong_arguments_are_a_sentence(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_states_are_merged_from_another_metric():
+    image, text = pairs()
+    metric, other = EmbeddingGeometry(), EmbeddingGeometry()
+    metric.update(image=image[:100], text=text[:100])
+    other.update(image=image[100:], text=text[100:])
+    metric.merge_state(other)
+    values = {name: float(value) for name, value in metric.compute().items()}
+    close(values, measured(EmbeddingGeometry(), image, text), 1e-12)
+    assert metric.items == 330 and len(metric.packed) == 1

@@ -67,3 +67,16 @@ def test_the_quadrature_is_the_integral(seed):
     apart = np.exp(-((values[:, None] - values) ** 2) / 2).sum() / 40
     exact = math.sqrt(2 * math.pi) * (apart - math.sqrt(2) * np.exp(-(values**2) / 4).sum() + 40 / math.sqrt(3))
     assert float(epps_pulley(torch.from_numpy(values)[:, None])) == pytest.approx(exact, rel=2e-3)
+
+
+def test_it_makes_rows_an_isotropic_gaussian():
+    rows = (cloud(200, 4) * torch.tensor([1.4, 1, 0.5, 0.3])).requires_grad_()
+    penalty, optimizer = SIGReg(1.0, directions=32), torch.optim.Adam([rows], lr=0.05)
+    for _ in range(200):
+        optimizer.zero_grad()
+        penalty(rows).backward()
+        optimizer.step()
+    moved = rows.detach()
+    variances = torch.linalg.eigvalsh(moved.T.cov())  # 0.1 to 2 at first
+    assert float(moved.mean(0).norm()) < 0.2
+    assert float(variances.amin()) > 0.85 and float(variances.amax()) < 1.6

@@ -35,3 +35,19 @@ def test_too_few_rows():
     with pytest.raises(InputError, match="needs 5 different rows, but it is fitted on 12 rows, 3 of them different"):
         ClusterCenter(5).fit(x)
     assert np.abs(ClusterCenter(3).fit(x).transform(x)).max() < 1e-12
+
+
+def clusters(seed=0, far=0.0):
+    """Three clusters of unequal size, and which row is in which."""
+    rng = np.random.default_rng(seed)
+    which = np.repeat([0, 1, 2], [20, 30, 10])
+    return 5 * rng.normal(size=(3, 4))[which] + 0.3 * rng.normal(size=(60, 4)) + far, which
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("far", [0.0, 1000.0])
+def test_each_cluster_loses_its_mean(seed, far):
+    x, which = clusters(seed, far)
+    moved = ClusterCenter(3).fit(x).transform(x)
+    expected = np.array([row - x[which == label].mean(0) for row, label in zip(x, which, strict=True)])
+    assert np.allclose(moved, expected, atol=1e-10)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.transforms import Conceptor
-from support.clouds import cone
+from support.clouds import cone, rotation
 
 
 def formula(r, alpha):
@@ -40,3 +40,11 @@ def test_limits_of_the_aperture(sets):
     assert np.abs(Conceptor(1e7).fit(x).transform(x)).max() < 1e-10
     assert np.abs(Conceptor(1e-7).fit(x).transform(x) - x).max() < 1e-10
     assert np.allclose(Conceptor().fit(x).transform(u[2:]), u[2:], atol=1e-12)
+
+
+def test_aperture_scales_with_the_rows(sets):
+    x, other = sets
+    assert np.allclose(Conceptor(0.3).fit(10 * x).conceptor_, Conceptor(3.0).fit(x).conceptor_, atol=1e-12)
+    turn = rotation(5, np.random.default_rng(1))
+    turned = Conceptor().fit(x @ turn).transform(other @ turn)
+    assert np.allclose(turned, Conceptor().fit(x).transform(other) @ turn, atol=1e-12)

@@ -44,3 +44,20 @@ def test_what_is_refused():
         IsoCLIP(0, 0).fit_sets([np.zeros((3, 2)), np.ones((3, 2))])
     with pytest.raises(InputError, match="top of isoclip = -1; expected a whole number from 0"):
         cg.transforms.parse_pipeline("isoclip(-1, 0)")
+
+
+def test_nothing_left_out_is_the_identity():
+    rng = np.random.default_rng(0)
+    heads = rng.normal(size=(12, 6)), rng.normal(size=(9, 6))
+    x = rng.normal(size=(4, 6))
+    for fitted in IsoCLIP(0, 0).fit_sets(heads):
+        assert np.allclose(fitted.transform(x), x, atol=1e-10)
+
+
+def test_embeddings_of_white_features_stand_for_the_heads():
+    """Rows whose features have unit second moments give the same maps: only AᵀA and BᵀB enter."""
+    rng = np.random.default_rng(0)
+    heads = rng.normal(size=(12, 6)), rng.normal(size=(9, 6))
+    rows = [np.linalg.qr(rng.normal(size=(40, len(head))))[0] @ head for head in heads]
+    for of_heads, of_rows in zip(IsoCLIP(2, 1).fit_sets(heads), IsoCLIP(2, 1).fit_sets(rows), strict=True):
+        assert np.allclose(of_heads.weights()[0], of_rows.weights()[0], atol=1e-9)

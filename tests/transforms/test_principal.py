@@ -150,3 +150,14 @@ def test_blocks_are_one_matrix():
     assert np.allclose(found.singular_values, s, rtol=1e-12)
     signs = np.sign(((x - mean) @ vt.T)[np.abs((x - mean) @ vt.T).argmax(0), range(6)])
     assert np.allclose(found.axes, vt * signs[:, None], atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whitening_is_su_et_al(seed):
+    """(w − μ) U_k diag(s_k)^(−1/2) from the covariance, and PCA, not ZCA: the components are uncorrelated axes."""
+    x, y = cone(200, 6, np.random.default_rng(seed)), cone(9, 6, np.random.default_rng(seed + 100))
+    u, s, _ = np.linalg.svd(np.cov(x.T, ddof=1))
+    white = Whiten(4).fit(x)
+    assert up_to_signs(white.transform(y), (y - x.mean(0)) @ u[:, :4] / np.sqrt(s[:4]), 1e-10)
+    assert np.allclose(white.explained_variance_, s[:4], rtol=1e-12)
+    assert (white.rank_, white.fitted_on_) == (6, 200)

@@ -47,3 +47,21 @@ def test_no_spread(sets, value):
         ReAlign().fit(rows, sets[1])
     with pytest.raises(InputError, match=f"the target has none: {words}"):
         ReAlign().fit(sets[0], rows)
+
+
+def test_means_and_traces_agree(sets):
+    source, target = sets
+    moved = ReAlign(centroid=False).fit(source, target).transform(source)
+    assert np.allclose(moved.mean(0), target.mean(0), atol=1e-13)
+    assert moved.var(0).sum() == pytest.approx(target.var(0).sum(), rel=1e-12)
+    spectra = [np.linalg.eigvalsh(np.cov(x.T)) for x in (source, moved)]
+    assert np.allclose(spectra[0] / spectra[0].sum(), spectra[1] / spectra[1].sum(), rtol=1e-9)  # the shape stays
+
+
+def test_the_centroid_step_corrects_what_the_sphere_moves(sets):
+    source, target = sets
+    whole = ReAlign().fit(source, target).transform(source)
+    without = unit(ReAlign(centroid=False).fit(source, target).transform(source))
+    assert np.allclose(np.linalg.norm(whole, axis=1), 1, rtol=1e-12)
+    left, drift = (np.linalg.norm(x.mean(0) - target.mean(0)) for x in (whole, without))
+    assert left < 0.5 * drift

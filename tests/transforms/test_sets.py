@@ -87,3 +87,15 @@ def test_streamed_rows_give_the_same_map(sets, steps):
     streamed = {name: StreamedRows.of(x, name=name) for name, x in sets.items()}
     found, expected = Pipeline(steps).fit(streamed).transform(sets), Pipeline(steps).fit(sets).transform(sets)
     assert all(np.allclose(found[name], expected[name], rtol=1e-11, atol=1e-12) for name in sets)
+
+
+@pytest.mark.parametrize("steps", [*(f"{step}[text-to-image]" for step in ONTO), "isoclip(1, 1)"])
+def test_the_result_of_a_row_depends_on_no_other_row(sets, steps, tmp_path):
+    """New rows are mapped one by one by what was fitted, also from the file: none of them is fitted on."""
+    fitted, new = Pipeline(steps).fit(sets), cone(7, 4, np.random.default_rng(8)) + 2
+    whole = fitted.transform({"text": new})["text"]
+    fitted.save(tmp_path / "map.safetensors")
+    loaded = Pipeline.load(tmp_path / "map.safetensors")
+    assert (loaded.transform({"text": new})["text"] == whole).all()
+    alone = np.concatenate([loaded.transform({"text": row[None]})["text"] for row in new])
+    assert np.allclose(alone, whole, rtol=1e-12, atol=1e-13)

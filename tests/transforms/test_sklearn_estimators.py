@@ -224,3 +224,15 @@ def test_the_page_in_the_documentation_runs():
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, str(page), None, 0)
     failed, tried = doctest.DocTestRunner().run(test)
     assert tried > 10 and not failed
+
+
+def test_names_are_those_of_the_last_fit(x, table):
+    center = Center().fit(table)
+    assert list(center.feature_names_in_) == ["a", "b", "c", "d"]
+    assert list(clone(center).fit(table[["b", "a"]]).feature_names_in_) == ["b", "a"]
+    with pytest.raises(ValueError, match="Feature names must be in the same order as they were in fit"):
+        center.transform(table[["b", "a", "c", "d"]])
+    with pytest.warns(UserWarning, match="X does not have valid feature names, but Center was fitted with"):
+        center.transform(x)
+    assert not hasattr(center.fit(x), "feature_names_in_")
+    assert (Normalize().transform(table) == Normalize().transform(x)).all()  # never fitted, it compares nothing
