@@ -69,10 +69,10 @@ def test_an_unknown_column(tmp_path, suffix):
         ("t.tsv", "a\tb\n1\t2\t3\n", "Expected 2 columns, got 3"),
         ("t.tsv", "a\ta\n1\t2\n", "has two columns 'a'"),
         ("t.jsonl", "\n \n", "has no rows"),
-        ("t.jsonl", '{"a": 1}\n{"a": 2\n', "line 2, is no readable JSON"),
-        ("t.jsonl", "[" * 100_000, "line 1, is no readable JSON .*recursion limit"),
+        ("t.jsonl", '{"a": 1}\n{"a": 2\n', "line 2, is not readable JSON"),
+        ("t.jsonl", "[" * 100_000, "line 1, is not readable JSON .*recursion limit"),
         ("t.jsonl", '{"a": 1}\n[1]\n', "line 2, is .1.: input should be a valid object"),
-        ("t.parquet", "not parquet at all", r"is no readable \.parquet file"),
+        ("t.parquet", "not parquet at all", r"is not a readable \.parquet file"),
         ("t.txt", "a\n", "has the suffix '.txt'; a table has one of .csv .tsv .parquet .jsonl"),
     ],
 )
@@ -89,7 +89,7 @@ def test_broken_tables(tmp_path, name, content, message):
         (None, "row 2 of column 'en' in .* is empty"),
         (7, "row 2 of column 'en' in .* holds int; text was expected"),
         (["x"], "row 2 of column 'en' in .* holds list; text was expected"),
-        ("\ud800", "is no readable JSON .*hex escape"),
+        ("\ud800", "is not readable JSON .*hex escape"),
     ],
 )
 def test_cells_that_are_no_text(tmp_path, cell, message):

@@ -232,7 +232,7 @@ def test_damaged_shards_are_one_sentence(shards):
     with pytest.raises(InputError, match="it has neither a member nor an end at byte"):
         load(shards)
     path.write_bytes(b"GIF89a" * 1000)
-    with pytest.raises(InputError, match=r"is no readable \.tar file"):
+    with pytest.raises(InputError, match=r"is not a readable \.tar file"):
         load(path)
 
 
@@ -270,15 +270,15 @@ def header(name, size=0, kind=tarfile.REGTYPE):
 def test_hostile_headers_end_in_one_sentence(tmp_path, content):
     path = tmp_path / "x.tar"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"x\.tar (is no readable \.tar file|has two members)"):
+    with pytest.raises(InputError, match=r"x\.tar (is not a readable \.tar file|has two members)"):
         load(path)
 
 
 @pytest.mark.parametrize(
     ("members", "sentence"),
     [
-        ({"a_txt": b"\xff\xfe"}, r"'a\.txt' in .* is no readable text file, damaged"),
-        ({"a_json": b"{"}, r"'a\.json' in .* is no readable JSON"),
+        ({"a_txt": b"\xff\xfe"}, r"'a\.txt' in .* is not a readable text file: it is damaged"),
+        ({"a_json": b"{"}, r"'a\.json' in .* is not readable JSON"),
         ({"a_json": b"[1]"}, r"'a\.json' in .* is \[1\]"),
         ({"a_json": b'{"caption": 7}'}, "of 'caption' of .* is 7: input should be a valid string"),
         ({"a_jpg": b"", "a_png": b""}, r"has 2 images of 'a' \(jpg, png\); one was expected"),

@@ -163,7 +163,7 @@ REFUSED = {
     "empty mapping": (({},), {}, "the mapping of sets is empty; expected modality → embeddings, as in {'image': x}"),
     "no name": (({"a+b": X},), {}, r"modality 'a\+b' is no name of a modality; expected letters"),
     "three arrays": ((X, Y, Z), {}, "3 sets were given by position, where only two have a name; give them as a map"),
-    "contradiction": ((X, "image.npy"), {}, "holds image rows, and so does a set before it; give one set of each"),
+    "contradiction": ((X, "image.npy"), {}, "holds image rows, and so does an earlier set; give one set of each"),
     "no file": (("nope.npy",), {}, "nope.npy does not exist; a file of embeddings was expected"),
     "one row": ((X[:1],), {}, "rows has 1 row; expected at least 2"),
     "NaN": ((np.where(X > 9, X, np.nan), Y), {}, "image has NaN or infinity in row 0; remove or repair such rows"),

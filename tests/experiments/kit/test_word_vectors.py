@@ -120,7 +120,7 @@ def test_arrays_that_do_not_fit_their_words(tmp_path):
     (tmp_path / "v.json").write_text('{"cat": 0}')
     expect(path, "input should be a valid list")
     (tmp_path / "v.json").write_text("[")
-    expect(path, "is no readable JSON")
+    expect(path, "is not readable JSON")
     (tmp_path / "v.json").write_bytes(b"\xff\xfe")
     expect(path, "is not a text file in UTF-8; a list of words was expected")
     (tmp_path / "v.json").write_text(json.dumps(WORDS))
@@ -129,7 +129,7 @@ def test_arrays_that_do_not_fit_their_words(tmp_path):
     np.save(path, np.array([{"a": 1}]), allow_pickle=True)
     expect(path, "holds pickled Python objects, which can run code")
     path.write_bytes(b"nonsense")
-    expect(path, r"is no \.npy file")
+    expect(path, r"is not a \.npy file")
 
 
 def test_binary_files_that_are_damaged(tmp_path):
