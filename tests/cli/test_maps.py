@@ -104,7 +104,7 @@ def test_ids_labels_columns_and_origin_are_kept(ok, store):
     maps = read("twice")["image"].provenance["maps"]
     assert [each["pipeline"] for each in maps] == [applied["pipeline"], ["pca(2)", "normalize"]]
     out = ok("measure", "twice", "--measures", "isoscore")
-    assert "the map is taken as given" in out and "rows were made unit length after the map" in out
+    assert "the map is taken as given" in out and "rows were scaled to unit length after the map" in out
 
 
 def test_pairs_are_those_of_the_ids(ok, store, x):
@@ -116,7 +116,7 @@ def test_pairs_are_those_of_the_ids(ok, store, x):
 
 
 def test_rows_are_unit_length_unless_told_otherwise_and_stay_in_their_format(ok, sets, x):
-    folder, said = sets[0].parent, "rows were made unit length after the map"
+    folder, said = sets[0].parent, "rows were scaled to unit length after the map"
     np.savez("both.npz", **{name: rows.astype(np.float64) for name, rows in x.items()})
     ok("fit", "normalize,center[each]", folder, "-o", "m.safetensors")
     assert said in ok("apply", "m.safetensors", folder, "-o", "moved")

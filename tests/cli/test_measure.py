@@ -143,7 +143,7 @@ def test_ctrl_c_is_one_sentence():
     done = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True)
     assert done.stdout == "130\n130\n"
     said = "clip-geometry: interrupted"
-    assert done.stderr == f"{said}\n{said}; the same embed command continues\n"
+    assert done.stderr == f"{said}\n{said}; run the same embed command again to continue\n"
 
 
 def test_waiting_threads_sleep():
