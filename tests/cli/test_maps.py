@@ -104,7 +104,7 @@ def test_ids_labels_columns_and_origin_are_kept(ok, store):
     maps = read("twice")["image"].provenance["maps"]
     assert [each["pipeline"] for each in maps] == [applied["pipeline"], ["pca(2)", "normalize"]]
     out = ok("measure", "twice", "--measures", "isoscore")
-    assert "the map is taken as given" in out and "rows were scaled to unit length after the map" in out
+    assert "the map is taken as given" in out and "rows were made unit length after the map" in out
 
 
 def test_pairs_are_those_of_the_ids(ok, store, x):

@@ -120,7 +120,10 @@ def test_images_from_a_named_folder(coco, tmp_path, write_image):
         ),
         ({"images": [7], "annotations": ANNOTATIONS}, "^images.0 of .* is 7: input should be a valid object;"),
         ({"images": IMAGES, "annotations": [{"id": 1, "image_id": 9}]}, "lacks annotations.0.caption"),
-        ({"images": IMAGES[:1], "annotations": ANNOTATIONS}, "has a caption of image 9, which its 'images' lack"),
+        (
+            {"images": IMAGES[:1], "annotations": ANNOTATIONS},
+            "has a caption of image 9, which is missing from",
+        ),
         ({"images": [*IMAGES, IMAGES[0]], "annotations": ANNOTATIONS}, "lists an image id twice"),
     ],
 )

@@ -217,9 +217,9 @@ def test_damaged_shards_are_one_sentence(shards):
     ends = {
         0: "is empty",
         100: "cut short",
-        members[0].offset_data + 10: "is not whole",
+        members[0].offset_data + 10: "is not complete",
         last.offset: "has neither a member nor an end",
-        last.offset_data: "is not whole",
+        last.offset_data: "is not complete",
     }
     for size, sentence in ends.items():
         path.write_bytes(whole[:size])
@@ -229,7 +229,7 @@ def test_damaged_shards_are_one_sentence(shards):
     damaged = bytearray(whole)
     damaged[members[2].offset + 150] ^= 0xFF  # a checksum in the middle, where tarfile itself would stop silently
     path.write_bytes(damaged)
-    with pytest.raises(InputError, match="it has neither a member nor an end at byte"):
+    with pytest.raises(InputError, match="it has neither a member nor an end mark at byte"):
         load(shards)
     path.write_bytes(b"GIF89a" * 1000)
     with pytest.raises(InputError, match=r"is not a readable \.tar file"):
@@ -311,7 +311,7 @@ def test_compressed_and_missing_shards_are_refused(tmp_path):
         load(tmp_path / "x.tar.gz")
     with pytest.raises(InputError, match=r"x\.tar\.gz is compressed"):
         load(tmp_path)  # rather than leave it out
-    with pytest.raises(InputError, match=r"holds no \.tar"):
+    with pytest.raises(InputError, match=r"has no \.tar file"):
         (tmp_path / "empty").mkdir()
         load_dataset("webdataset", path=tmp_path / "empty")
 

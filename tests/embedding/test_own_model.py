@@ -369,7 +369,7 @@ class Iterable(IterableDataset):
         (Both(), {"text": "a cat"}, "the data are {'text': 'a cat'}; expected a data set, its name or path, {'image'"),
         (Both(), {"text": [3]}, "the text of item 0 is 3; a text or a list of texts was expected"),
         (Both(), {"image": [np.zeros((4, 4, 3))]}, "image 0 of the data is ndarray; a PIL image or a path was"),
-        (Both(), {"image": pictures(2), "text": ["a"]}, "there are 2 images and 1 texts; expected as many of each"),
+        (Both(), {"image": pictures(2), "text": ["a"]}, "there are 2 images and 1 texts; expected as many images as"),
         (Both(), [(torch.zeros(3, 4, 4), "a")], "image 0 of the data is Tensor; a PIL image or a path was expected"),
     ],
 )

@@ -104,7 +104,7 @@ def test_without_a_shared_folder(monkeypatch):
 
 
 def test_images_need_image_names(multi30k_folder):
-    with pytest.raises(InputError, match=r"multi30k_train.parquet has no image column .* to find images with"):
+    with pytest.raises(InputError, match=r"multi30k_train.parquet has no image column .*; name it with image_column="):
         _text("multi30k", path=multi30k_folder, split="train", images=multi30k_folder)
     with pytest.raises(InputError, match="a prompt needs class names"):
         resolve_dataset("multi30k", path=multi30k_folder, prompt="a {}")

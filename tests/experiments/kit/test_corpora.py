@@ -149,7 +149,7 @@ def test_wrong_options(table, tmp_path):
             resolve_dataset(name, path=table, split="train")
     with pytest.raises(InputError, match="unknown split 'trian'; did you mean 'train'"):
         resolve_dataset("ptb", split="trian")
-    with pytest.raises(InputError, match="a prompt needs class names, and this data set has texts"):
+    with pytest.raises(InputError, match="a prompt needs class names, but this data set has its own texts"):
         resolve_dataset("treebank", prompt="a {}")
     (tmp_path / "t.txt").write_text("a b")
     with pytest.raises(InputError, match="has no column 'text'; it has sentence"):
