@@ -355,13 +355,13 @@ class Iterable(IterableDataset):
             {"text": ["a"]},
             "the model is {'text': <built-in function len>}; expected a function",
         ),
-        ({"image": len}, {"text": ["a"]}, "has no side for this model: own:len embeds image only"),
+        ({"image": len}, {"text": ["a"]}, "has no modality that this model embeds: own:len embeds image only"),
         (Numbers(), {"text": ["a"]}, "the model 'own:Numbers' gave list for a list of 1 (text); a tensor or array"),
         (lambda x: np.zeros((3, 2)), {"text": ["a"]}, "gave torch.float64 of shape (3, 2) for a list of 1 (text)"),
         (lambda x: np.zeros((1, 0)), {"text": ["a"]}, "gave torch.float64 of shape (1, 0) for a list of 1 (text)"),
         (lambda x: np.zeros((1, 2), int), {"text": ["a"]}, "gave torch.int64 of shape (1, 2) for a list of 1 (text)"),
         (lambda x: np.zeros((len(x), len(x[0]))), {"text": ["a", "b", "cc"]}, "gave 2 columns for some texts and 1"),
-        (lambda x: np.full((len(x), 2), np.nan), {"text": ["a"]}, "gives NaN or infinity for the text '0'"),
+        (lambda x: np.full((len(x), 2), np.nan), {"text": ["a"]}, "returns NaN or infinity for the text '0'"),
         (Both(), ["a", "b"], "item 0 of the data is 'a'; expected a data set, its name or path, {'image'"),
         (Both(), Iterable(), "expected a data set, its name or path, {'image'"),
         (Both(), {}, "the data are {}; expected a data set, its name or path, {'image'"),
@@ -387,11 +387,13 @@ def test_options_that_do_not_fit_the_model(tmp_path):
         embed(encoder.model, data(), preprocess=encoder.transform)
     with pytest.raises(InputError, match="preprocess gave Image for an image; a tensor was expected"):
         embed(encoder.model, data(), preprocess=lambda image: image, tokenizer=encoder.tokenizer)
-    with pytest.raises(InputError, match="device 'meta' was asked for, but own:Both is on cpu; move it first"):
+    with pytest.raises(InputError, match="device 'meta' was requested, but own:Both is on cpu; move it first"):
         embed(Both(), data(), device="meta")
-    with pytest.raises(InputError, match="name, preprocess would say what scenes-clip/fresh is, which its config says"):
+    with pytest.raises(
+        InputError, match="name, preprocess cannot be given for scenes-clip/fresh, which is described by its config"
+    ):
         embed("scenes-clip/fresh", data(), name="mine", preprocess=len)
-    with pytest.raises(InputError, match="data_revision would say what the data set scenes is"):
+    with pytest.raises(InputError, match="data_revision cannot be given for the data set scenes"):
         embed("scenes-clip/fresh", "scenes", data_revision="2")
     with pytest.raises(InputError, match="limit = 0; expected a whole number from 1 on"):
         embed(Both(), data(), limit=0)
