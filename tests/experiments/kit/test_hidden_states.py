@@ -173,7 +173,7 @@ def test_a_long_sentence_is_cut_and_counted_and_half_a_word_is_none(bert_pieces)
         ({"layers": [0, "last"]}, r'layers: it is \[0, "last"\]; expected all'),
         ({"layers": [True]}, r"layers: it is \[true\]; expected all"),
         ({"words": "last"}, "words"),
-        ({"seed": 1}, "seed and zero_bias are for freshly initialised models"),
+        ({"seed": 1}, "seed and zero_bias are for freshly initialized models"),
     ],
 )
 def test_wrong_options(bert_pieces, options, message):
