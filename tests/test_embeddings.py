@@ -89,7 +89,7 @@ def test_take_keeps_what_belongs_to_the_rows():
         (np.zeros((2, 3)), {"metadata": "path"}, "metadata = 'path'; expected columns by name"),
         (np.zeros((2, 3)), {"labels": np.zeros((2, 2))}, "'labels' of image embeddings is .*one value per row"),
         (np.zeros((2, 3)), {"labels": torch.ones(2, device="meta")}, "'labels' of image embeddings is"),
-        (np.zeros((2, 3)), {"modality": "pooled"}, "modality 'pooled' is no name of a modality"),
+        (np.zeros((2, 3)), {"modality": "pooled"}, "modality 'pooled' is not a modality name"),
         (np.zeros((2, 3)), {"pair_on": "labels"}, "pair_on 'labels' is unknown; did you mean 'label'"),
         (np.zeros((2, 3), dtype=int), {}, "the set of image embeddings has dtype int64; expected floating point"),
         (np.ma.masked_array(np.zeros((2, 3))), {}, "masked array"),

@@ -208,7 +208,7 @@ def lance_without(piece):
 
 ROW = IMAGE[0]
 NO_ROWS = r"has no rows: none of its arrays .* is a matrix of floats"
-NO_NAME = "is no name of a modality"
+NO_NAME = "is not a modality name"
 EMPTY = pa.table({"image": pa.array([[], []], pa.list_(pa.float32()))})
 CODECS = [{"name": "numcodecs.pickle", "configuration": {}}]
 BAD = {
@@ -263,12 +263,15 @@ BAD = {
         (table(v=["[1,2]", "[1,true]"]), r"'v', has '\[1,true\]' in row 1; expected numbers"),
         (table(v=[[1.0, 2.0], [None, 4.0]]), "has 1 missing values inside its vectors"),
         (table(v=[[], []], k=[1, 2]), "has no vector column|rows without columns"),
-        (table(v=[[1.0]], **{"0": [[2.0]]}), "vector column '0' is no name of a modality"),
+        (table(v=[[1.0]], **{"0": [[2.0]]}), "vector column '0' is not a modality name"),
         *(
-            (table(item_id=ids, embedding=cloud(3).tolist()), "missing ids would pair with each other")
+            (table(item_id=ids, embedding=cloud(3).tolist()), "missing ids would be paired")
             for ids in (["a", None, None], [1, None, 2], ["a", "", "b"])
         ),
-        (table(id=[0.5, float("nan"), 1.0], embedding=cloud(3).tolist()), "missing ids would pair with each other"),
+        (
+            table(id=[0.5, float("nan"), 1.0], embedding=cloud(3).tolist()),
+            "missing ids would be paired",
+        ),
         *(
             (table(facts, embedding=cloud(3).tolist()), r"the metadata of .*x\.parquet")
             for facts in ("{", "[]", '{"modality": "pooled"}', '{"pair_on": 3}', "[" * 10_000, "\ud800")

@@ -421,7 +421,7 @@ def test_a_folder_without_rows_or_with_a_name_that_pipelines_cannot_carry_is_ref
     with pytest.raises(InputError, match="is a directory without embeddings; expected a store"):
         read(tmp_path)
     np.save(tmp_path / "a+b.npy", cloud())
-    with pytest.raises(InputError, match=r"a\+b\.npy 'a\+b' is no name of a modality"):
+    with pytest.raises(InputError, match=r"a\+b\.npy 'a\+b' is not a modality name"):
         read(tmp_path)
 
 

@@ -237,7 +237,7 @@ def dimensions(*several):
     ("call", "message"),
     [
         (lambda: EmbeddingGeometry("image", "image"), "modalities are image, image; expected different names"),
-        (lambda: EmbeddingGeometry("image", "both"), "is no name of a modality"),
+        (lambda: EmbeddingGeometry("image", "both"), "is not a modality name"),
         (lambda: EmbeddingGeometry(measures=["isoscor"]), "unknown measure 'isoscor'; did you mean 'isoscore'"),
         (lambda: EmbeddingGeometry(measures=3), "measures = 3; expected names"),
         (lambda: EmbeddingGeometry(measures=["silhouette"]), "silhouette takes labeled rows; a live metric has rows"),
