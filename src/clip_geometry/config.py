@@ -72,7 +72,7 @@ def _is_model(annotation: Any) -> bool:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a mapping from a YAML file. Tags, aliases, duplicate keys and non-mappings raise InputError."""
-    text = reading.read_text(path, "a YAML config file", most=reading.MAX_YAML)
+    text = reading.read_text(path, "a YAML config file", limit=reading.MAX_YAML)
     values = reading.parse_yaml(text, shown(path))
     if not isinstance(values, dict):
         raise InputError(f"{shown(path)} holds {type(values).__name__}; a YAML mapping was expected")

@@ -45,7 +45,7 @@ def measure(
     if raw:
         pipeline = ""
     steps = {} if pipeline is None else {"pipeline": pipeline}
-    chosen = _measures_option(everything, measures)
+    measure_names = _measures_option(everything, measures)
     options.check_paths(*paths)
 
     from clip_geometry.files import claimed
@@ -58,7 +58,7 @@ def measure(
             *paths,
             labels=labels,
             **steps,
-            measures=chosen,
+            measures=measure_names,
             by=by,
             seed=seed,
             blocks=blocks,
@@ -95,19 +95,19 @@ def compare(
     if raw and pipeline:
         raise InputError("--raw and --pipeline were both given; --pipeline raw is the empty pipeline of one column")
     columns = ["raw"] if raw else pipeline or []
-    chosen = _measures_option(everything, measures)
+    measure_names = _measures_option(everything, measures)
 
     from clip_geometry.display.table import BIBLIOGRAPHY
     from clip_geometry.files import write_text
 
     bibliography = None if latex is None else latex.resolve().with_suffix(".bib")
-    before = bibliography.read_bytes() if bibliography is not None and bibliography.exists() else None
-    if before is not None and not before.startswith(BIBLIOGRAPHY.encode()):
+    existing = bibliography.read_bytes() if bibliography is not None and bibliography.exists() else None
+    if existing is not None and not existing.startswith(BIBLIOGRAPHY.encode()):
         raise InputError(
             f"the citations of the table would overwrite {shown(bibliography)}, which has other entries; choose "
             "another name for --latex"
         )
-    comparison = cg.compare(*paths, pipelines=columns, measures=chosen, labels=labels, blocks=blocks, seed=seed)
+    comparison = cg.compare(*paths, pipelines=columns, measures=measure_names, labels=labels, blocks=blocks, seed=seed)
     comparison.table.print()
     if csv is not None:
         write_text(csv, comparison.frame.to_csv(index=False))

@@ -151,8 +151,8 @@ def embed(
         eval_mode = encoder.evaluating()
         config = encoder.config
         load = partial(_on_its_device, encoder)
-    with eval_mode, TemporaryDirectory() if folder is None else nullcontext(folder) as place:
-        store = Store(place)
+    with eval_mode, TemporaryDirectory() if folder is None else nullcontext(folder) as store_folder:
+        store = Store(store_folder)
         opening = open_engine(engine, address)
         maker = ShardMaker(config, dataset, store.folder.absolute(), device, batch_size, throughput, load)
         job = _Job(maker, store, limit, max_corrupt, progress)
@@ -170,7 +170,7 @@ def embed(
                     job.check_corrupt(name, manifest["sides"][name]["skipped"])
         if keyed:
             return manifest
-        return {modality: _in_memory(side) for modality, side in read_store(place, limit=limit).items()}
+        return {modality: _in_memory(side) for modality, side in read_store(store_folder, limit=limit).items()}
 
 
 def _require_none(options: Mapping[str, Any], what: str) -> None:

@@ -167,9 +167,7 @@ class OwnEncoder(Encoder):
             from clip_geometry.encoders.open_clip import count_truncated
 
             return count_truncated(self.tokenizer, texts, inputs, self.tokenizer.context_length)
-        model = self._user_model
-        if isinstance(model, dict):
-            model = model.get("text")
+        model: Any = self._user_model.get("text") if isinstance(self._user_model, dict) else self._user_model
         limit = getattr(model, "max_seq_length", None)
         if not _is_sentence_transformer(model) or limit is None:
             return 0

@@ -110,16 +110,16 @@ def require_memory(size: int, source: str) -> None:
 # -- text, JSON, YAML
 
 
-def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
-    """Read UTF-8 text of at most `most` bytes, without a byte order mark. A .gz file is decompressed.
+def read_text(path: str | Path, what: str, *, limit: int = MAX_TEXT) -> str:
+    """Read UTF-8 text of at most `limit` bytes, without a byte order mark. A .gz file is decompressed.
 
     Line endings are kept. `what` names the expected content in errors.
     """
     path = existing_file(path, what)
     with reading_with(path, "gzip"), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise InputError(f"{shown(path)} has more than {most} bytes, or unpacks to more; {what} was expected")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise InputError(f"{shown(path)} has more than {limit} bytes, or unpacks to more; {what} was expected")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:

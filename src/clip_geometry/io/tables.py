@@ -89,13 +89,13 @@ def _mapped_batches(path: Path) -> tuple[np.memmap, list[pa.RecordBatch]]:
     mapped = np.memmap(existing_file(path, "a file of embeddings"), np.uint8, "r")
     with reading.reading_with(path, path.suffix):
         is_file = mapped[:6].tobytes() == b"ARROW1"
-        before = pa.total_allocated_bytes()
+        initial = pa.total_allocated_bytes()
         with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(pa.py_buffer(mapped)) as reader:
             batches = []
             for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
                 batch.validate(full=True)
                 batches.append(batch)
-                reading.require_memory(pa.total_allocated_bytes() - before, shown(path))
+                reading.require_memory(pa.total_allocated_bytes() - initial, shown(path))
             return mapped, batches or [pa.RecordBatch.from_pylist([], reader.schema)]
 
 
@@ -239,14 +239,14 @@ def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
 # --- Parquet for other programs
 
 
-def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
+def write(sets: Sets, temporary: Path, out: Path) -> dict[str, str]:
     """Write MODALITY.parquet into a folder for each modality, or a single file if there is only one modality."""
-    is_file = not place.is_dir()
+    is_file = not temporary.is_dir()
     if is_file and len(sets) != 1:
         raise InputError(f"{shown(out)} is one file, but there are {len(sets)} modalities; give a folder")
     descriptions = {}
     for name, side in sets.items():
-        path = place if is_file else place / f"{name}.parquet"
+        path = temporary if is_file else temporary / f"{name}.parquet"
         write_parquet(side, path)
         descriptions[path.name] = f"{len(side)} rows, {dtype_of(side)}"
     return descriptions

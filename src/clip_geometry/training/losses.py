@@ -53,8 +53,8 @@ def hidden_rows(hidden: Hidden, mask: Tensor | None = None) -> list[Float[Tensor
     if mask is None:
         return rows
     if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.shape != first.shape[:-1]:
-        given = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
-        raise InputError(f"the mask is {given}; expected {tuple(first.shape[:-1])}, true or 1 for rows that count")
+        kind = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(f"the mask is {kind}; expected {tuple(first.shape[:-1])}, true or 1 for rows that count")
     indices = mask.to(first.device).reshape(-1).nonzero().squeeze(1)
     if len(indices) == 0:
         raise InputError(f"the mask leaves out all {mask.numel()} rows; a batch of padding alone has no geometry")
