@@ -66,8 +66,8 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
         sets = {name: replace(side, vectors=_unit(side)) for name, side in sets.items()}
     out = expanded(out)
     is_file = to == "parquet" and out.suffix == ".parquet"
-    with claimed(out) if is_file else new_folder(out) as temporary:
-        return call(writers[to], sets, temporary, out)
+    with claimed(out) if is_file else new_folder(out) as place:
+        return call(writers[to], sets, place, out)
 
 
 def _unit(side: Embeddings) -> StreamedRows:

@@ -100,7 +100,7 @@ def _reader(path: Path) -> Iterator[Reader]:
         yield lambda start, stop: rows[start:stop].copy()  # the memory map ends when the index is closed
 
 
-def write(sets: Sets, temporary: Path, out: Path) -> dict[str, str]:
+def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
     """Write index.faiss, an IndexFlatIP in float32, and items.parquet, whose row k describes the vector with id k."""
     import pyarrow.parquet as pq
 
@@ -110,8 +110,8 @@ def write(sets: Sets, temporary: Path, out: Path) -> dict[str, str]:
         raise InputError(f"the modalities have different numbers of columns ({counts}); export them one by one")
     n = sum(map(len, sets.values()))
     d = max(widths.values())
-    write_flat_index(temporary / INDEX, (block for side in sets.values() for block in blocks(side)), n, d)
-    pq.write_table(item_table(sets), temporary / ITEMS)
+    write_flat_index(place / INDEX, (block for side in sets.values() for block in blocks(side)), n, d)
+    pq.write_table(item_table(sets), place / ITEMS)
     return {
         INDEX: f"{n} × {d} rows, float32; ranks by inner product, which is the cosine if rows are normalized",
         ITEMS: "modality, item_id and other columns of each row",

@@ -25,8 +25,8 @@ def formats() -> Mapping[str, Mapping[str, Any]]:
     """Return name → format, as described in catalog.yaml.
 
     Some fields of a format name functions. `read` maps a path to embeddings by modality. `recognizes` tells by the
-    names in a folder whether it has this format. `write(sets, temporary, out)` writes into the new folder `temporary`,
-    which is renamed to `out` when everything is written, and returns file → description.
+    names in a folder whether it has this format. `write(sets, place, out)` writes into the new folder `place`, which is
+    renamed to `out` when everything is written, and returns file → description.
     """
     return catalog.read(Path(__file__).parent)
 

@@ -239,14 +239,14 @@ def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
 # --- Parquet for other programs
 
 
-def write(sets: Sets, temporary: Path, out: Path) -> dict[str, str]:
+def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
     """Write MODALITY.parquet into a folder for each modality, or a single file if there is only one modality."""
-    is_file = not temporary.is_dir()
+    is_file = not place.is_dir()
     if is_file and len(sets) != 1:
         raise InputError(f"{shown(out)} is one file, but there are {len(sets)} modalities; give a folder")
     descriptions = {}
     for name, side in sets.items():
-        path = temporary if is_file else temporary / f"{name}.parquet"
+        path = place if is_file else place / f"{name}.parquet"
         write_parquet(side, path)
         descriptions[path.name] = f"{len(side)} rows, {dtype_of(side)}"
     return descriptions
