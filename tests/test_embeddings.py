@@ -86,7 +86,7 @@ def test_take_keeps_what_belongs_to_the_rows():
         (np.zeros((2, 3, 4)), {}, r"image embeddings has shape \(2, 3, 4\)"),
         (np.zeros((2, 3)), {"item_id": np.array(["a"])}, "image embeddings have 2 rows but 1 values of item_id"),
         (np.zeros((2, 3)), {"metadata": {"path": 3}}, "'path' of image embeddings is 3; expected a list or an array"),
-        (np.zeros((2, 3)), {"metadata": "path"}, "metadata = 'path'; expected columns by name"),
+        (np.zeros((2, 3)), {"metadata": "path"}, "metadata = 'path'; expected metadata and provenance as"),
         (np.zeros((2, 3)), {"labels": np.zeros((2, 2))}, "'labels' of image embeddings is .*one value per row"),
         (np.zeros((2, 3)), {"labels": torch.ones(2, device="meta")}, "'labels' of image embeddings is"),
         (np.zeros((2, 3)), {"modality": "pooled"}, "modality 'pooled' is not a modality name"),

@@ -179,9 +179,7 @@ class Embeddings:
             modality_name(self.modality)
         one_of(self.pair_on, "pair_on", ("item_id", "label"))
         if not isinstance(self.metadata, Mapping) or not isinstance(self.provenance, Mapping):
-            raise InputError(
-                f"metadata = {shown(self.metadata)}; expected columns by name, and provenance by name as well"
-            )
+            raise InputError(f"metadata = {shown(self.metadata)}; expected metadata and provenance as mappings by name")
         owner = f"{self.modality} embeddings".lstrip()
         fields: dict[str, Any] = {"vectors": _vectors(self.vectors, f"the set of {owner}")}
         n = len(fields["vectors"])

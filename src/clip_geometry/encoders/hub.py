@@ -156,9 +156,8 @@ def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], origin: str) 
     """Copy `state` into `model`; raise InputError for names, shapes or types of numbers that do not fit."""
     expected = model.state_dict()
     # ignore a buffer that older versions of transformers saved, which is always 0, 1, 2, …
-    tensors = {
-        name: value for name, value in state.items() if name in expected or not name.endswith("embeddings.position_ids")
-    }
+    ignored = {name for name in state if name not in expected and name.endswith("embeddings.position_ids")}
+    tensors = {name: value for name, value in state.items() if name not in ignored}
     try:
         for name, value in tensors.items():  # torch would convert other types silently
             own = expected.get(name, value)

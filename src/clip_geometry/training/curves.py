@@ -143,10 +143,8 @@ def _last_run(rows: Iterable[Any]) -> list[Any]:
         if step is None:
             step = previous
         if step < previous:
-            warnings.warn(
-                f"the training was run again from step {step:g}: earlier lines for these steps are left out",
-                stacklevel=2,
-            )
+            sentence = f"the training was run again from step {step:g}: earlier lines for these steps are left out"
+            warnings.warn(sentence, stacklevel=2)
             rows_by_step = [(number, earlier) for number, earlier in rows_by_step if number < step]
         rows_by_step.append((step, row))
     return [row for _, row in rows_by_step]

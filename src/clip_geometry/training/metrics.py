@@ -255,10 +255,9 @@ class GeometrySums:
 
     def __add__(self, other: "GeometrySums") -> "GeometrySums":
         if self.sample.shape[1] != other.sample.shape[1]:
-            d, other_d = self.moments[0].d, other.moments[0].d
-            raise InputError(
-                f"rows have dimension {other_d}, but earlier rows had {d}; reset the metric between models"
-            )
+            d = self.moments[0].d
+            new_d = other.moments[0].d
+            raise InputError(f"rows have dimension {new_d}, but earlier rows had {d}; reset the metric between models")
         invalid = self.invalid + other.invalid
         if not self.n or not other.n:
             return replace(self if self.n else other, invalid=invalid)

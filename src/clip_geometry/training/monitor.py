@@ -266,10 +266,8 @@ class GeometryMonitor:
             self._taken += 1
         if remaining == 0 and self.metric is not None:
             if self._taken < self.batches and step:
-                count = f"{self._taken} of {self.batches} batches"
-                self._warn(
-                    "batches", f"{count} were given before step {step}; lower batches= or call step at every step"
-                )
+                problem = f"{self._taken} of {self.batches} batches were given before step {step}"
+                self._warn("batches", f"{problem}; lower batches= or call step at every step")
             if self._taken >= self.batches or step:
                 self._report(step)
             self.metric.reset()
