@@ -38,7 +38,7 @@ def measure(
 ) -> None:
     """Measures embeddings: a verdict and a table in seconds.
 
-    Rows are made unit length first unless --raw.
+    Rows are scaled to unit length first, unless --raw is given.
     """
     if raw and pipeline is not None:
         raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")

@@ -133,7 +133,7 @@ def export(
     *,
     out: Annotated[Path, Option("-o", "--out", help="the new folder or file to write")],
     to: Annotated[str, Option(help="the format")],
-    normalize: Annotated[bool, Option("--normalize", help="make rows unit length first")] = False,
+    normalize: Annotated[bool, Option("--normalize", help="scale rows to unit length first")] = False,
 ) -> None:
     """Writes embeddings for another program."""
     options.check_paths(source)

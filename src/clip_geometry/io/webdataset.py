@@ -31,7 +31,7 @@ def read(path: Path) -> Sides:
     ids = distinct_ids(keys)
     # extensions without .npy: "image" for KEY.image.npy, "" for KEY.npy
     names = dict.fromkeys(name for members in members_of_samples for name in members)
-    kinds = [name[:-4] for name in names if f".{name}".endswith(".npy")]
+    kinds = dict.fromkeys(name[:-4] for name in names if f".{name}".endswith(".npy"))
     if not kinds:
         raise InputError(f"{shown(path)} has no vectors: expected .npy files, KEY.npy or KEY.image.npy")
     sides: Sides = {}
