@@ -115,7 +115,7 @@ def test_a_check_of_misplaced_rows_that_cannot_run_says_why(clean):
 
     both, image, text = ("image", "text"), clean["image"], clean["text"]
     assert reasons(image=image) == [("misplaced_rows", "one modality only", ())]
-    assert reasons(image=image, text=text[:, :9]) == [("misplaced_rows", "of different dimensions", both)]
+    assert reasons(image=image, text=text[:, :9]) == [("misplaced_rows", "different dimensions", both)]
     assert reasons(image=image, text=text[:5]) == [("misplaced_rows", f"fewer than {LEAST} rows of both", both)]
 
 
