@@ -15,7 +15,7 @@ def test_invalid_rows_are_counted_and_named(run, clean):
     assert (image.severity, image.values["rows"], text.values["rows"]) == ("error", [3, 9, 70], [200])
     assert (
         image.evidence
-        == "3 of 400 (0.75 ± 0.43%) image rows are zero or hold NaN or infinity, the first of them row 3."
+        == "3 of 400 (0.75 ± 0.43%) image rows are zero or hold NaN or infinity; the first is row 3."
     )
 
 

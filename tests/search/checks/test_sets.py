@@ -26,7 +26,7 @@ def test_coordinates_that_are_constant_by_design_are_a_note(run):
     for given in (sets, {"text": sets["text"]}):
         for found in run("dead_dimensions", given):
             assert found.severity == "note" and found.values["by_design"]
-            assert "embed again" not in found.remedy and found.remedy.startswith("None is needed")
+            assert "embed again" not in found.remedy and found.remedy.startswith("No action is needed")
     many = {name: x.copy() for name, x in sets.items()}
     many["image"][:, :40] = 0
     found = {each.modalities: each for each in run("dead_dimensions", many)}

@@ -315,7 +315,7 @@ def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Fin
         >>> x[7] = 0
         >>> findings = run_checks(Context({"image": cg.Embeddings(x, "image")}), ["invalid_rows"])
         >>> [finding.evidence for finding in findings]
-        ['1 of 50 (2.0 ± 2.0%) image rows is zero or holds NaN or infinity, the first of them row 7.']
+        ['1 of 50 (2.0 ± 2.0%) image rows is zero or holds NaN or infinity; the first is row 7.']
     """
     findings: list[Finding] = []
     for name in checks if names is None else names:
