@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from clip_geometry.registry import InputError, instance
 from clip_geometry.search.mixed_index import MixedIndex, Split
-from clip_geometry.search.repairs import Repair, kept_in, make_repair
+from clip_geometry.search.repairs import Repair, cached, make_repair
 
 K = 10
 QUOTA = 4  # results per modality that count among the ten; the scores decide on the other two
@@ -101,7 +101,7 @@ class HeldOutSearch:
             if k < 1:
                 raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
             near = _highest(scores[query], k)
-            before = kept_in(self._kept, ("before", query), lambda near=near: near)
+            before = cached(self._kept, ("before", query), lambda near=near: near)
             spans = [slice(start, start + AT_ONCE) for start in range(0, len(places), AT_ONCE)]
             parts = [self._found(query, {item: each[span] for item, each in scores.items()}, span) for span in spans]
             values, without = (_joined(of) for of in zip(*parts, strict=True))
@@ -128,7 +128,7 @@ class HeldOutSearch:
 
     def _relevant(self, query: str, item: str) -> np.ndarray:
         """Return which items of one modality are relevant to the queries of another or the same modality."""
-        return kept_in(self._kept, (query, item), lambda: self.relevance.dense(query, item, self.places[query]))
+        return cached(self._kept, (query, item), lambda: self.relevance.dense(query, item, self.places[query]))
 
     def _found(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
         """Return the values for a span of the queries, and the values without each block of items."""
@@ -157,7 +157,7 @@ class HeldOutSearch:
 
         Up to four relevant items count per modality. Among equal scores, those of relevant items come last.
         """
-        kept = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query))
+        kept = cached(self._kept, ("wanted", query), lambda: self._wanted(query))
         wanted_items, by_block = ({item: each[span] for item, each in of.items()} for of in kept)
         every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
         every[wanted] = np.nextafter(every[wanted], -np.inf)

@@ -13,10 +13,7 @@ def test_invalid_rows_are_counted_and_named(run, clean):
     clean["text"][200, 1] = np.inf
     image, text = run("invalid_rows", clean)
     assert (image.severity, image.values["rows"], text.values["rows"]) == ("error", [3, 9, 70], [200])
-    assert (
-        image.evidence
-        == "3 of 400 (0.75 ± 0.43%) image rows are zero or hold NaN or infinity; the first is row 3."
-    )
+    assert image.evidence == "3 of 400 (0.75 ± 0.43%) image rows are zero or hold NaN or infinity; the first is row 3."
 
 
 def test_other_checks_leave_invalid_rows_out(run, clean):

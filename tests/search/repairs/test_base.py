@@ -116,7 +116,7 @@ def test_the_lengths_of_rows_do_not_matter(name):
         ({"logit_scale": float("nan")}, "logit_scale = nan"),
         ({"logit_scale": -5}, "logit_scale = -5"),
         ({"relevance": [[1]]}, "relevance = [[1]]; expected a Relevance"),
-        ({"relevance": Relevance.of_labels(image=[0, 1], text=[0, 1, 2])}, "belong to the same rows"),
+        ({"relevance": Relevance.of_labels(image=[0, 1], text=[0, 1, 2])}, "expected that of the same rows"),
         (
             {"relevance": Relevance.of_labels(a=range(3), b=range(3))},
             "relevance is of 3 a, 3 b rows, but 3 image, 3 text",

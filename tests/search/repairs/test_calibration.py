@@ -242,7 +242,7 @@ def test_rows_that_are_all_equal(name):
 def test_one_row_of_a_modality(name):
     sets = rows(n=30)
     sets["text"] = sets["text"][:1]
-    with pytest.raises(InputError, match=r"there is one text row; .* needs at least 2 of each modality"):
+    with pytest.raises(InputError, match=r"there is one text row; .* needs at least 2 rows of each modality"):
         repairs[name].make().fit(Known(sets))
 
 

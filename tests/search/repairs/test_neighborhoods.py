@@ -118,7 +118,9 @@ def test_blocks_change_nothing(name, names, monkeypatch):
 
 @pytest.mark.parametrize("name", ["csls", "inverted_softmax", "nnn"])
 def test_a_bank_of_one_row(name, bank):
-    with pytest.raises(InputError, match=f"there is one text row; {name} needs a bank of at least 2 of each modality"):
+    with pytest.raises(
+        InputError, match=f"there is one text row; {name} needs a bank of at least 2 rows of each modality"
+    ):
         repairs[name].make().fit(Known({"image": bank["image"], "text": bank["text"][:1]}))
 
 
