@@ -148,7 +148,9 @@ def test_arguments_are_checked():
         cg.diagnose(rows, relevant="ids")
     with pytest.raises(InputError, match="unknown repair 'zscor'"):
         cg.diagnose(rows, repairs="zscor")
-    assert "has no neighbors within it" in cg.diagnose({name: each[:2] for name, each in rows.items()}).skipped
+    assert (
+        "has no neighbors within that modality" in cg.diagnose({name: each[:2] for name, each in rows.items()}).skipped
+    )
 
 
 def test_the_verdict_and_the_json_list_what_was_not_checked():
