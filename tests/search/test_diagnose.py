@@ -106,7 +106,7 @@ def test_no_repair_helps_noise(seed):
     assert found.recommended == "none"
     best = max(each.changes["mrr"].value for each in found.comparison.candidates.values())
     assert best > 0.01
-    assert "No repair that costs nothing helps beyond noise" in " ".join(found.verdict)
+    assert "Neither a repair without costs nor a baseline helps beyond noise" in " ".join(found.verdict)
     with pytest.raises(InputError, match="no repair helps beyond noise"):
         found.fitted()
     assert found.fitted("zscore").name == "zscore"
@@ -133,8 +133,8 @@ def test_the_logit_scale_of_a_store_is_used():
 @pytest.mark.parametrize(
     ("sets", "says"),
     [
-        ({"image": np.ones((1, 4)), "text": np.ones((1, 4))}, "there is 1 image row"),
-        ({"image": np.eye(4), "text": np.eye(5)[:4]}, "image rows 4 and text rows 5 dimensions"),
+        ({"image": np.ones((1, 4)), "text": np.ones((1, 4))}, "image has 1 row; expected at least 2"),
+        ({"image": np.eye(4), "text": np.eye(5)[:4]}, "image rows have 4 and text rows have 5 dimensions"),
     ],
 )
 def test_unusable_sets_are_refused(sets, says):

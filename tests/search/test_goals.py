@@ -198,7 +198,7 @@ def test_the_verdict_says_what_is_given_up():
     text = " ".join(found.verdict)
     assert "--want pairs" in text and "Use the baseline other" in text
     assert "the top ten has 0% of the first results of the query's own modality, up to four (100% without it)" in text
-    assert "in one of all 120 image and 120 text rows, the predicted change is" in text
+    assert "In an index of all 120 image and 120 text rows, the predicted change is" in text
     text = " ".join(cg.diagnose(rows, repairs=["other", "rrf", "posterior"], splits=4).verdict)
     assert "--want both" in text and "the top ten has 100% of the first results" in text
     assert "take posterior" in text  # what one index can serve

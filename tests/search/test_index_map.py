@@ -8,7 +8,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.registry import InputError
-from clip_geometry.search.index_map import _kept
+from clip_geometry.search.index_map import _recall
 from clip_geometry.transforms import RankWarning
 from support.clouds import rotation, unit
 
@@ -77,7 +77,7 @@ def test_the_best_map_is_fitted_on_all_and_saved(tmp_path):
     assert np.array_equal(
         cg.Pipeline.load(tmp_path / "map.safetensors").transform({"any": old})["any"], found.transform(old)
     )
-    assert f"predicted recall at 10 of {found.recall:.3f}" in repr(found) and "300 were" in repr(found)
+    assert f"predicted recall at 10 of {found.recall:.3f}" in repr(found) and "300 rows were re-embedded" in repr(found)
 
 
 def test_few_pairs_are_said():
@@ -99,8 +99,11 @@ def test_few_pairs_are_said():
         ({"k": 300}, "k = 300; expected a whole number from 1 to 250, a quarter of the 1000 rows"),
         ({"queries": np.ones((5, 7))}, "queries have dimension 7 and new rows 16"),
         ({"queries": np.ones((5, 16)), "k": 1}, "only about 1 of the 1 nearest items .* re-embed 4000 rows"),
-        ({"candidates": ["ridge(0.1, rank=500)"]}, r"there is no candidate .*; give one, such as ridge\(0.1\)"),
-        ({"candidates": ["ridge[a-to-b]"]}, r"candidate ridge\[a-to-b\] is no map fitted on pairs, without a dir"),
+        ({"candidates": ["ridge(0.1, rank=500)"]}, r"no candidate suits .*; give one that does, such as ridge\(0.1\)"),
+        (
+            {"candidates": ["ridge[a-to-b]"]},
+            r"candidate ridge\[a-to-b\]; expected a map that is fitted on pairs, without a dir",
+        ),
     ],
 )
 def test_what_cannot_be_mapped(changed, message):
@@ -131,5 +134,5 @@ def test_estimate_from_the_whole_index_is_recall_itself():
     near = [np.argsort(-each, axis=1)[:, :10] for each in (mapped, true)]
     recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*near, strict=True)])
     threshold = -np.sort(-mapped, axis=1)[:, 9:11].mean(1)
-    assert _kept(mapped, true, threshold, 10 / 200) == pytest.approx(recall, abs=0.03)
-    assert _kept(true, true, -np.sort(-true, axis=1)[:, 9:11].mean(1), 10 / 200) == 1
+    assert _recall(mapped, true, threshold, 10 / 200) == pytest.approx(recall, abs=0.03)
+    assert _recall(true, true, -np.sort(-true, axis=1)[:, 9:11].mean(1), 10 / 200) == 1

@@ -217,7 +217,7 @@ def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:
                 f"{name} has {len(embeddings)} row{'' if len(embeddings) == 1 else 's'}; expected at least 2"
             )
     if len({embeddings.dim for embeddings in sets.values()}) > 1:
-        given = " and ".join(f"{name} rows {embeddings.dim}" for name, embeddings in sets.items())
+        given = " and ".join(f"{name} rows have {embeddings.dim}" for name, embeddings in sets.items())
         raise InputError(f"{given} dimensions; {what} needs rows of one dimension, from one model")
 
 
