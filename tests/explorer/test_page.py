@@ -249,7 +249,7 @@ def test_points_without_a_list_give_the_nearest_that_has_one(browser, exploratio
         plane = exploration.states[0].pca.points
         images = few[few < 60]
         assert page.evaluate("explorer.now.point") == images[np.linalg.norm(plane[images] - plane[5], axis=1).argmin()]
-        assert "The nearest point on this plane" in page.locator(".chosen").inner_text()
+        assert "This is the nearest point on the plane" in page.locator(".chosen").inner_text()
 
 
 def test_nothing_else_runs_applies_or_loads(browser, file, tmp_path):
