@@ -136,9 +136,8 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
     for name, embeddings in index_of_all.sets.items():
         vectors = np.asarray(embeddings.vectors[chosen[name]], dtype=np.float32)
         prepared[name] = embeddings.take(chosen[name], vectors=vectors)
-    transformed = Pipeline(pipeline).fit_transform(
-        {name: embeddings.vectors for name, embeddings in prepared.items()}, pair_of(prepared)
-    )[1]
+    vectors = {name: embeddings.vectors for name, embeddings in prepared.items()}
+    _, transformed = Pipeline(pipeline).fit_transform(vectors, pair_of(prepared))
     for name, rows in transformed.items():
         unit = unit_blocks(as_rows(rows, name=f"the {name} set"), name=f"the {name} set", size=BLOCK)
         vectors = in_one_piece((block.float() for block in unit), len(rows)).numpy()
@@ -148,9 +147,7 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
     total = sum(sizes.values())
     split = next(index.splits(1, seed=seed, most_fit=MOST_FIT, most_searched=total, most_queries=1))
     fitted = {name: () if index.groups[name] is None else rows for name, rows in split.fit.items()}
-    held_out = np.concatenate(
-        [~np.isin(np.arange(len(embeddings)), fitted[name]) for name, embeddings in index.sets.items()]
-    )
+    held_out = np.concatenate([~np.isin(np.arange(len(x.vectors)), fitted[name]) for name, x in index.sets.items()])
     return Points(index, split.fit, held_out, sizes)
 
 

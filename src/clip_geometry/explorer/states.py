@@ -156,17 +156,16 @@ def search_numbers(points: Points, queries: np.ndarray, neighbors: Neighbors, be
     """
     modality = points.modality[queries][:, None]
     present = neighbors.numbers >= 0
-    own_modality = present & (points.modality[neighbors.numbers] == modality)
-    across = present & ~own_modality
+    own = present & (points.modality[neighbors.numbers] == modality)
+    across = present & ~own
     partner = across & (points.keys[neighbors.numbers] == points.keys[queries][:, None])
     was_own = (before.numbers >= 0) & (points.modality[before.numbers] == modality)
-    stays = (
-        was_own[:, :, None] & own_modality[:, None, :] & (before.numbers[:, :, None] == neighbors.numbers[:, None, :])
-    )
+    equal = before.numbers[:, :, None] == neighbors.numbers[:, None, :]
+    stays = was_own[:, :, None] & own[:, None, :] & equal
     held_out = points.held_out[queries]
     numbers = {"neighbors": (stays.sum((1, 2)) / np.maximum(was_own.sum(1), 1), held_out)}
     if len(points.sets) > 1:
-        numbers["own_share"] = (own_modality[:, :K].sum(1) / present[:, :K].sum(1), held_out)
+        numbers["own_share"] = (own[:, :K].sum(1) / present[:, :K].sum(1), held_out)
     has_partner = held_out & points.has_partner[queries]
     if has_partner.any():
         numbers["r_at_1"] = (partner[:, 0], has_partner)

@@ -175,9 +175,8 @@ class RepairComparison:
     def helping(self) -> list[Candidate]:
         """Return the repairs that improve the goal's number, best first, without baselines."""
         chance = self.facts.get("chance", 0.0)
-        return [
-            candidate for candidate in self.ranked() if not candidate.baseline and helps(candidate, self.aim, chance)
-        ]
+        repaired = [candidate for candidate in self.ranked() if not candidate.baseline]
+        return [candidate for candidate in repaired if helps(candidate, self.aim, chance)]
 
     def served(self) -> Candidate | None:
         """Return the best repair that helps, has no costs and needs one index only; None if there is none."""

@@ -41,10 +41,8 @@ def draw(compared: RepairComparison) -> Figure:
             x, y = ([point[k].value for point in members] for k in (0, 1))
             dx, dy = ([point[k].error for point in members] for k in (0, 1))
             axes.errorbar(x, y, dy, dx, marker, color=color, markersize=4, linewidth=0.8, label=label)
-    recommended = points[compared.recommended]
-    axes.plot(
-        recommended[0].value, recommended[1].value, "o", markersize=10, fillstyle="none", color=INK, label="recommended"
-    )
+    x, y = (estimate.value for estimate in points[compared.recommended])
+    axes.plot(x, y, "o", markersize=10, fillstyle="none", color=INK, label="recommended")
     axes.margins(0.12)
     if not any(change.value or change.error for change, _ in points.values()):
         axes.set_xlim(-LINEAR, LINEAR)  # no repair changes recall; matplotlib's own limits would be rounding errors

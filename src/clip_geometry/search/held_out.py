@@ -383,11 +383,8 @@ def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate:
     block_effects = total.mean(0) * count  # effect of each block of items on all queries
     interaction = total - total.mean(0) - total.mean(1, keepdims=True) + total.mean()
     # subtract the part that queries and items share: the first sum includes it already
-    shared = (
-        ((block_effects - block_effects.mean()) ** 2).sum()
-        - (interaction**2).sum()
-        - 2 * (blocks * (block_effects - block_effects.mean())).sum()
-    )
+    centered = block_effects - block_effects.mean()
+    shared = (centered**2).sum() - (interaction**2).sum() - 2 * (blocks * centered).sum()
     variance += count / max(1, count - 1) * max(0.0, shared)
     value = float(np.mean(means))
     variance /= len(means) ** 2

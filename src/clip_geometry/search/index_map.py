@@ -19,6 +19,7 @@ from clip_geometry.transforms.base import as_matrix
 from clip_geometry.transforms.pipeline import Pipeline
 
 RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]
+Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]  # unit rows of the old and the new model
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
 LEAST = 200  # fewest re-embedded rows
@@ -183,10 +184,8 @@ def map_index(
     query_folds = folds if queries is None else np.full(len(query_rows), -1)
     pairs = unit.apply(as_matrix(old[numbers], name="old")), new
     true = _without_itself(query_rows @ new.T, queries)
-    evaluated = [
-        _evaluated(steps, pairs, query_rows, folds, query_folds, k)
-        for steps in _applicable(candidates, old.shape[1], new)
-    ]
+    names = _applicable(candidates, old.shape[1], new)
+    evaluated = [_evaluated(steps, pairs, query_rows, folds, query_folds, k) for steps in names]
     evaluated.sort(key=lambda candidate: -candidate.recall)
     best = evaluated[0].steps
 
@@ -237,7 +236,7 @@ def _without_itself(cosines: np.ndarray, queries: Any) -> np.ndarray:
     return cosines
 
 
-def _fitted_map(steps: str, pairs: tuple[np.ndarray, np.ndarray], subset: np.ndarray) -> RowFunction:
+def _fitted_map(steps: str, pairs: Pairs, subset: np.ndarray) -> RowFunction:
     """Return a map of unit rows, fitted on a subset of the pairs."""
     unit = Normalize()
     if steps == "none":
@@ -257,25 +256,18 @@ def _applicable(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]
         kind = transforms[step.name]
         if not issubclass(kind, PairedTransform) or step.scope:
             raise InputError(
-                f"candidate {step}; expected a map that is fitted on pairs, without a direction, such as ridge(0.1)"
+                f"candidate {step}; expected a map fitted on pairs, without a direction, such as ridge(0.1)"
             )
         rank = dict(step.parameters).get("rank") or 0
         if (d == e or not kind.one_space) and rank < min(d, e, n // 2):
             applicable.append(str(step))
     if not applicable:
-        raise InputError(
-            f"no candidate suits {n} pairs of dimensions {d} and {e}; give one that does, such as ridge(0.1)"
-        )
+        raise InputError(f"no candidate suits {n} pairs of dimensions {d} and {e}; give one such as ridge(0.1)")
     return applicable
 
 
 def _evaluated(
-    steps: str,
-    pairs: tuple[np.ndarray, np.ndarray],
-    query_rows: np.ndarray,
-    folds: np.ndarray,
-    query_folds: np.ndarray,
-    k: int,
+    steps: str, pairs: Pairs, query_rows: np.ndarray, folds: np.ndarray, query_folds: np.ndarray, k: int
 ) -> TriedMap:
     """Measure recall within each fifth of the pairs, with a map fitted on the other pairs."""
     k = max(1, min(k, len(folds) // 50))
@@ -292,14 +284,12 @@ def _evaluated(
     return TriedMap(steps, float(recall.mean()), float(recall.std(ddof=1) / np.sqrt(len(recall))))
 
 
-def _thresholds(
-    queries: np.ndarray, old: np.ndarray, map_of: RowFunction, k: int, itself: np.ndarray | None
-) -> np.ndarray:
+def _thresholds(queries: np.ndarray, old: np.ndarray, to_new: RowFunction, k: int, itself: Any) -> np.ndarray:
     """For each query, return a cosine that exactly the k nearest rows of the whole mapped index exceed, (q,)."""
     best = np.empty((len(queries), 0))
     unit = Normalize()
     for start in range(0, len(old), BLOCK):
-        cosines = queries @ map_of(unit.apply(as_matrix(old[start : start + BLOCK], name="old"))).T
+        cosines = queries @ to_new(unit.apply(as_matrix(old[start : start + BLOCK], name="old"))).T
         if itself is not None:
             in_block = np.flatnonzero((start <= itself) & (itself < start + BLOCK))
             cosines[in_block, itself[in_block] - start] = -np.inf

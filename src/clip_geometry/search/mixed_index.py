@@ -71,9 +71,7 @@ class MixedIndex:
         paired = len(names) > 1 and all(group is not None for group in groups.values())
         if by == "labels" and not labeled:
             lacking = next(name for name in names if sets[name].labels is None)
-            raise InputError(
-                f"relevance by labels was asked for, but {lacking} rows have no labels; give one label per row"
-            )
+            raise InputError(f"relevance by labels was asked for, but {lacking} rows have no labels; give one per row")
         if by == "pairs" and not paired:
             raise InputError("relevance by pairs was asked for, but the rows do not pair; give common item ids")
         if by is None and (labeled or paired):
@@ -212,10 +210,9 @@ class MixedIndex:
 def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:
     """Raise InputError unless each modality has at least two rows and all have one dimension, as `what` requires."""
     for name, embeddings in sets.items():
-        if len(embeddings) < 2:
-            raise InputError(
-                f"{name} has {len(embeddings)} row{'' if len(embeddings) == 1 else 's'}; expected at least 2"
-            )
+        n = len(embeddings)
+        if n < 2:
+            raise InputError(f"{name} has {n} row{'s' * (n != 1)}; expected at least 2")
     if len({embeddings.dim for embeddings in sets.values()}) > 1:
         given = " and ".join(f"{name} rows have {embeddings.dim}" for name, embeddings in sets.items())
         raise InputError(f"{given} dimensions; {what} needs rows of one dimension, from one model")

@@ -44,8 +44,8 @@ def test_top_ten_of_inner_products(tmp_path, to, name):
     repair = fitted(name)
     ship(repair, to, tmp_path / to)
     for query in SETS:
-        found = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
-        assert_same_top(found, ours(repair, query, QUERIES[query], SETS), scale_of(repair))
+        results = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
+        assert_same_top(results, ours(repair, query, QUERIES[query], SETS), scale_of(repair))
 
 
 @pytest.mark.parametrize("to", targets)
@@ -71,8 +71,8 @@ def test_a_saved_pipeline(tmp_path, to, normalize):
     for query in SETS:
         scores = after["queries"][query] @ np.concatenate(list(after["items"].values())).T
         order = np.argsort(-scores, axis=1)[:, :10]
-        found = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
-        assert_same_top(found, (np.take_along_axis(scores, order, axis=1), order), 1.0)
+        results = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
+        assert_same_top(results, (np.take_along_axis(scores, order, axis=1), order), 1.0)
 
 
 def test_a_pipeline_that_is_no_space_of_all_modalities():

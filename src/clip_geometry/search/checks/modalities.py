@@ -256,10 +256,9 @@ def misplaced_rows(context: Context) -> Findings:
             away, among = (np.abs(scores[side] - medians[k]) / spreads[k] for k in (side, 1 - side))
             misplaced = np.flatnonzero(astray[side] & (away > AWAY) & (among < AMONG))
             if 0 < len(misplaced) <= MOST * len(numbers[side]):
-                values = {"count": len(misplaced), "n": len(numbers[side])}
-                values["usual"] = float(np.delete(away, misplaced).max())
+                values = {"count": len(misplaced), "n": len(numbers[side]), "rows": numbers[side][misplaced].tolist()}
+                values |= {"usual": float(np.delete(away, misplaced).max())}
                 values |= {"away": float(away[misplaced].min()), "among": float(among[misplaced].max())}
-                values["rows"] = numbers[side][misplaced].tolist()
                 yield finding("misplaced_rows", "error", name, opposite, **values)
 
 

@@ -69,12 +69,9 @@ class Known:
         positive_number(self.logit_scale, "logit_scale", of=", such as 100")
         sizes = {name: len(x) for name, x in self.rows.items()}
         if self.relevance is not None and self.relevance.sizes != sizes:
-            known, given = (
-                listed(f"{n} {name}" for name, n in counts.items()) for counts in (self.relevance.sizes, sizes)
-            )
-            raise InputError(
-                f"relevance is of {known} rows, but {given} rows were given; expected that of the same rows"
-            )
+            known = listed(f"{n} {name}" for name, n in self.relevance.sizes.items())
+            given = listed(f"{n} {name}" for name, n in sizes.items())
+            raise InputError(f"relevance is of {known} rows, but {given} rows were given; expected the same rows")
 
     @property
     def modalities(self) -> list[str]:
