@@ -189,7 +189,8 @@ def map_index(
     evaluated.sort(key=lambda candidate: -candidate.recall)
     best = evaluated[0].steps
 
-    mapped, thresholds = np.empty_like(true), np.empty(len(query_rows))
+    mapped = np.empty_like(true)
+    thresholds = np.empty(len(query_rows))
     for a, b in combinations_with_replacement(np.unique([*query_folds, *folds]), 2):  # fitted without both folds
         blocks = [(query_folds == first, folds == second) for first, second in {(a, b), (b, a)}]
         blocks = [(q, x) for q, x in blocks if q.any() and x.any()]

@@ -192,7 +192,7 @@ class Context:
         """The ten nearest neighbors among the sampled rows without exact copies; for large sets, of some rows only."""
         sample = self.sample(modality)
         distinct = self.first_equal(modality)[sample] == sample
-        rows = chosen(self.unit(modality), distinct)
+        rows = selected(self.unit(modality), distinct)
         queries = self.queries(len(rows))
         return NearestRows(sample[distinct], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
 
@@ -231,7 +231,7 @@ class Context:
                 self.skip(check, "different dimensions", one, other)
 
 
-def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def selected(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the rows selected by the mask, without a copy if it selects all of them."""
     return rows if mask.all() else rows[mask]
 

@@ -22,7 +22,7 @@ from clip_geometry.search.checks import (
     nearest_others,
     once,
 )
-from clip_geometry.search.checks.modalities import foreign_numbers, own
+from clip_geometry.search.checks.modalities import foreign_numbers, usual_mask
 
 COPY = 1e-4  # relative to the median distance to the nearest row; float32 rounding separates equal rows by less
 # a near copy is nearer than the distribution of the distances between distinct rows allows
@@ -130,7 +130,7 @@ def _pair_rows(
     i, j = context.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
     in_space = np.ones(len(i), dtype=bool)
     for modality, numbers in ((one, i), (other, j)):
-        in_space &= np.isin(numbers, context.sample(modality)[own(context, modality)])
+        in_space &= np.isin(numbers, context.sample(modality)[usual_mask(context, modality)])
     i, j = i[in_space], j[in_space]
     keys = np.stack([context.first_equal(one)[i], context.first_equal(other)[j]], axis=1)
     distinct = np.sort(np.unique(keys, axis=0, return_index=True)[1])[:ROWS]

@@ -9,8 +9,8 @@ import torch
 
 from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.checks import NEIGHBORS, Context, Findings, add_check, chosen, finding, nearest_others
-from clip_geometry.search.checks.modalities import Gaussian, foreign_numbers, gaussian, own
+from clip_geometry.search.checks import NEIGHBORS, Context, Findings, add_check, finding, nearest_others, selected
+from clip_geometry.search.checks.modalities import Gaussian, foreign_numbers, gaussian, usual_mask
 from clip_geometry.search.checks.pairs import matching
 
 FACTOR = 2.5  # clean CLIP, drawn scenes and untrained models stay below 1.6; so do trained ones across modalities
@@ -105,8 +105,8 @@ def _in_classes(context: Context, modality: str, labels: np.ndarray, reported: n
 def _distinct(context: Context, modality: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers and unit rows of the sample, without copies and without rows from another space."""
     sample = context.sample(modality)
-    mask = (context.first_equal(modality)[sample] == sample) & own(context, modality)
-    return sample[mask], chosen(context.unit(modality), mask)
+    mask = (context.first_equal(modality)[sample] == sample) & usual_mask(context, modality)
+    return sample[mask], selected(context.unit(modality), mask)
 
 
 def _frequent(

@@ -16,7 +16,7 @@ import torch
 from clip_geometry.embeddings import in_order
 from clip_geometry.rows.matrix import BLOCK as MOMENT_BLOCK
 from clip_geometry.rows.matrix import total
-from clip_geometry.search.checks import BLOCK, NEIGHBORS, Context, Findings, add_check, chosen, finding, once
+from clip_geometry.search.checks import BLOCK, NEIGHBORS, Context, Findings, add_check, finding, once, selected
 
 SAMPLE = 1200  # rows in which to look for the groups
 LEAST_OF_GROUP = 8  # smallest number of rows in a group
@@ -39,14 +39,14 @@ def foreign_numbers(context: Context, modality: str) -> np.ndarray:
     return context.sample(modality)[minority.rows] if minority is not None else np.empty(0, dtype=np.int64)
 
 
-def own(context: Context, modality: str) -> np.ndarray:
+def usual_mask(context: Context, modality: str) -> np.ndarray:
     """Return the mask of the sampled rows that belong to the usual space."""
     return ~np.isin(context.sample(modality), foreign_numbers(context, modality))
 
 
-def own_rows(context: Context, modality: str) -> np.ndarray:
+def usual_rows(context: Context, modality: str) -> np.ndarray:
     """Return the sampled rows of the usual space at unit length."""
-    return chosen(context.unit(modality), own(context, modality))
+    return selected(context.unit(modality), usual_mask(context, modality))
 
 
 @once
@@ -54,7 +54,7 @@ def shared_space(context: Context, one: str, other: str) -> "Overlap":
     """Return the overlap of the covariances of two modalities, which does not depend on how their rows are paired."""
     sampled = []
     for modality in (one, other):
-        rows = own_rows(context, modality)
+        rows = usual_rows(context, modality)
         stride = -(-len(rows) // MOMENT_ROWS) or 1
         sampled.append(rows[::stride])
     return overlap(*(rows - rows.mean(0) for rows in sampled))
@@ -63,7 +63,7 @@ def shared_space(context: Context, one: str, other: str) -> "Overlap":
 @once
 def gaussian(context: Context, modality: str) -> "Gaussian":
     """Return the Gaussian with the mean and covariance of the rows of the usual space."""
-    return Gaussian.of(own_rows(context, modality))
+    return Gaussian.of(usual_rows(context, modality))
 
 
 class Overlap(NamedTuple):
@@ -112,7 +112,8 @@ class Gaussian(NamedTuple):
         mean = x.mean(0)
         if len(x) <= x.shape[1]:  # with fewer rows than dimensions, the centered rows are a root
             return cls(mean, (x - mean) / len(x) ** 0.5)
-        covariance = total((block := part.double() - mean).T @ block for part in x.split(MOMENT_BLOCK)) / len(x)
+        blocks = (part.double() - mean for part in x.split(MOMENT_BLOCK))
+        covariance = total(block.T @ block for block in blocks) / len(x)
         values, vectors = torch.linalg.eigh(covariance)
         return cls(mean, (vectors * values.clamp(min=0).sqrt()).T.float())
 
@@ -150,13 +151,13 @@ def foreign_rows(unit: np.ndarray, seed: int) -> Foreign | None:
     rows = unit[numbers].astype(np.float64)
     squares = np.square(rows @ rows.T) * rows.shape[1]
     np.fill_diagonal(squares, 0)
-    for start in (_apart(squares), _two_blocks(squares, generator)):
+    for start in (_minority(squares), _two_blocks(squares, generator)):
         group = _refined(rows, start)
         if not LEAST_OF_GROUP <= group.sum() <= len(rows) - LEAST_OF_GROUP:
             continue
         group = group if group.mean() <= 0.5 else ~group
         moments = overlap(rows[group], rows[~group])
-        differences = overlap(_local(rows[group]), _local(rows[~group]))
+        differences = overlap(_local_differences(rows[group]), _local_differences(rows[~group]))
         if moments.value >= RELATED or differences.value >= RELATED_LOCALLY:
             continue
         if _separation(rows, group, generator) > SEPARATED:
@@ -182,14 +183,14 @@ def _separation(rows: np.ndarray, group: np.ndarray, generator: np.random.Genera
     return float((one.mean() - other.mean()) / max(one.std() + other.std(), 1e-12))
 
 
-def _local(x: np.ndarray) -> np.ndarray:
+def _local_differences(x: np.ndarray) -> np.ndarray:
     """Return the difference between each row and its nearest row."""
     cosines = x @ x.T
     np.fill_diagonal(cosines, -2)
     return x - x[cosines.argmax(1)]
 
 
-def _apart(squares: np.ndarray) -> np.ndarray:
+def _minority(squares: np.ndarray) -> np.ndarray:
     """Return the mask of rows whose median squared cosine is well below the usual: a minority foreign to the others."""
     medians = np.median(squares, axis=1)
     return medians < 0.2 * np.median(medians)
@@ -239,11 +240,11 @@ def misplaced_rows(context: Context) -> Findings:
     if len(context.sets) < 2:
         context.skip("misplaced_rows", "one modality only")
     for one, other in context.same_dimension("misplaced_rows", combinations(context.sets, 2)):
-        numbers = [context.sample(name)[own(context, name)] for name in (one, other)]
+        numbers = [context.sample(name)[usual_mask(context, name)] for name in (one, other)]
         if min(map(len, numbers)) < LEAST:
             context.skip("misplaced_rows", f"fewer than {LEAST} rows of both", one, other)
             continue
-        rows = [own_rows(context, name) for name in (one, other)]
+        rows = [usual_rows(context, name) for name in (one, other)]
         scores = _scores(rows, [np.zeros(len(x), dtype=bool) for x in rows], context.seed)
         # refit without the misplaced rows, which rotate the direction
         scores = _scores(rows, [scores[0] < 0, scores[1] > 0], context.seed)

@@ -83,7 +83,8 @@ def _is_quick(activation: str) -> bool:
 
 def _trained_with(embeddings: Embeddings) -> tuple[bool, str]:
     """Return whether the weights were trained with QuickGELU and the evidence for the answer; "" if there is none."""
-    model, weights = str(embeddings.provenance.get("model") or ""), _facts(embeddings).get("weights")
+    model = str(embeddings.provenance.get("model") or "")
+    weights = _facts(embeddings).get("weights")
     checksum = str(weights.get("sha256")) if isinstance(weights, dict) else ""
     family, _, rest = model.partition(":")
     name, _, tag = rest.rpartition("/")

@@ -14,8 +14,8 @@ import torch
 
 from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.checks import ROWS, Context, Findings, add_check, chosen, finding, once
-from clip_geometry.search.checks.modalities import foreign_numbers, gaussian, own_rows, shared_space
+from clip_geometry.search.checks import ROWS, Context, Findings, add_check, finding, once, selected
+from clip_geometry.search.checks.modalities import foreign_numbers, gaussian, shared_space, usual_rows
 
 LEAST = 20  # fewer pairs prove nothing
 QUERIES = 2000
@@ -182,7 +182,7 @@ def partners(context: Context, one: str, other: str) -> dict[str, float]:
         cosine, the mean cosine of n sampled rows with their nearest row of the other modality, both centered; noise and
         deviation, its mean and standard deviation for independent Gaussian rows of equal means and covariances; and n.
     """
-    rows = [own_rows(context, modality) for modality in (one, other)]
+    rows = [usual_rows(context, modality) for modality in (one, other)]
     queries = context.queries(len(rows[0]), len(rows[1]))
     nearest_cosines = _nearest_cosines(rows[0], rows[1], queries)
     generator = torch.Generator().manual_seed(context.seed)
@@ -209,7 +209,7 @@ class _CenteredPairs:
 
     def __init__(self, a: np.ndarray, b: np.ndarray, usable: np.ndarray, among: np.ndarray):
         for x in (a, b):
-            x -= chosen(x, usable).mean(0)
+            x -= selected(x, usable).mean(0)
             x[~usable] = 0
         self.a, self.b = a, b
         self.usable, self.among, self.n = usable, among, len(a)
@@ -265,7 +265,8 @@ def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray
     astray = given > AT_CHANCE
     if astray.sum() < LEAST // 4 or not pairs.deviation:
         return None
-    n, least = pairs.n, 1 / len(pairs.among)
+    n = pairs.n
+    least = 1 / len(pairs.among)
     shift, z = _shift(pairs, queries[astray])
     if not shift:
         return None
@@ -277,7 +278,8 @@ def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray
 
     def run(rows: np.ndarray, side: int) -> tuple[int, int, float]:
         place = np.searchsorted(queries, rows).clip(max=len(queries) - 1)
-        before, unknown = given[place], queries[place] != rows
+        before = given[place]
+        unknown = queries[place] != rows
         before[unknown] = pairs.percentiles(rows[unknown], rows[unknown]).mean(1)
         return _largest_run(np.log(before + least) - np.log(after(rows, side).mean(1) + least) - DRIFT)
 
@@ -387,9 +389,9 @@ def _log_likelihood(scores: np.ndarray, mixed: bool) -> float:
     mixed: whether a standard normal component is added.
     """
     share = 0.5 if mixed else 0.0
-    own = scores <= np.median(scores) if mixed else np.ones(len(scores), bool)
-    mean = min(scores[own].mean(), 0.0)
-    deviation = min(max(scores[own].std(), 0.1), 1.0)
+    low_half = scores <= np.median(scores) if mixed else np.ones(len(scores), bool)
+    mean = min(scores[low_half].mean(), 0.0)
+    deviation = min(max(scores[low_half].std(), 0.1), 1.0)
     flat = np.exp(-(scores**2) / 2)
     total = -np.inf
     for _ in range(200):
