@@ -207,22 +207,23 @@ def _nearest_cosines(a: np.ndarray, b: np.ndarray, queries: np.ndarray) -> np.nd
 class _CenteredPairs:
     """Aligned unit rows, centered in place. Unusable rows become zero: they keep their positions and match nothing."""
 
-    def __init__(self, a: np.ndarray, b: np.ndarray, usable: np.ndarray, among: np.ndarray):
+    def __init__(self, a: np.ndarray, b: np.ndarray, usable: np.ndarray, candidates: np.ndarray):
         for x in (a, b):
             x -= selected(x, usable).mean(0)
             x[~usable] = 0
         self.a, self.b = a, b
-        self.usable, self.among, self.n = usable, among, len(a)
+        self.usable, self.candidates, self.n = usable, candidates, len(a)
         gram = (self.a.T @ self.a).astype(np.float64) * (self.b.T @ self.b)
         self.deviation = math.sqrt(max(gram.sum(), 0.0)) / self.n  # of the product of two random rows
 
     def percentiles(self, rows: np.ndarray, partners: np.ndarray) -> np.ndarray:
+        """Return the share of candidates that are at least as near as the partner, (q, 2), in each direction."""
         partner_cosines = np.einsum("nd,nd->n", self.a[rows], self.b[partners])[:, None]
         percentiles = np.empty((len(rows), 2))
         directions = (self.a[rows], self.b, partners), (self.b[partners], self.a, rows)
         for k, (left, right, excluded) in enumerate(directions):
-            ahead = (left @ right[self.among].T >= partner_cosines) & (self.among[None] != excluded[:, None])
-            percentiles[:, k] = ahead.sum(1) / max(1, len(self.among) - 1)
+            ahead = (left @ right[self.candidates].T >= partner_cosines) & (self.candidates[None] != excluded[:, None])
+            percentiles[:, k] = ahead.sum(1) / max(1, len(self.candidates) - 1)
         return percentiles
 
 
@@ -236,10 +237,10 @@ def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray
     numbers = np.flatnonzero(usable & distinct)
     if len(numbers) < LEAST:
         return None
-    queries, among = (
+    queries, candidates = (
         np.sort(generator.choice(numbers, min(len(numbers), limit), replace=False)) for limit in (QUERIES, CANDIDATES)
     )
-    pairs = _CenteredPairs(a, b, usable, among)
+    pairs = _CenteredPairs(a, b, usable, candidates)
     given = pairs.percentiles(queries, queries)
     corrected = given
     segments = []
@@ -250,7 +251,7 @@ def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray
         segment, corrected = shifted
         segments.append(segment)
     z = np.einsum("nd,nd->", pairs.a, pairs.b, dtype=np.float64) / (pairs.deviation * math.sqrt(len(a)) or 1.0)
-    return Matching(len(a), queries, given, float(z), tuple(segments), corrected, len(among))
+    return Matching(len(a), queries, given, float(z), tuple(segments), corrected, len(candidates))
 
 
 def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray) -> tuple[Segment, np.ndarray] | None:
@@ -266,7 +267,7 @@ def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray
     if astray.sum() < LEAST // 4 or not pairs.deviation:
         return None
     n = pairs.n
-    least = 1 / len(pairs.among)
+    least = 1 / len(pairs.candidates)
     shift, z = _shift(pairs, queries[astray])
     if not shift:
         return None
@@ -279,8 +280,8 @@ def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray
     def run(rows: np.ndarray, side: int) -> tuple[int, int, float]:
         place = np.searchsorted(queries, rows).clip(max=len(queries) - 1)
         before = given[place]
-        unknown = queries[place] != rows
-        before[unknown] = pairs.percentiles(rows[unknown], rows[unknown]).mean(1)
+        unsampled = queries[place] != rows
+        before[unsampled] = pairs.percentiles(rows[unsampled], rows[unsampled]).mean(1)
         return _largest_run(np.log(before + least) - np.log(after(rows, side).mean(1) + least) - DRIFT)
 
     totals = [run(queries, side)[2] for side in (0, 1)]
