@@ -62,6 +62,15 @@ def test_a_row_in_the_middle_is_a_hub(run):
     assert finding.values["largest"] == finding.values["reached"] == lists
 
 
+def test_a_hub_among_more_rows_than_the_null_has(run):
+    """The null is capped at 20,000 rows: that neither hides a hub nor makes one of a usual row."""
+    x = unit(np.random.default_rng(0).normal(size=(25_000, 64)).astype(np.float32) + 0.5)
+    assert run("hubs", {"image": x}) == []
+    x[17] = unit(x.mean(0, keepdims=True))[0]
+    (found,) = run("hubs", {"image": x})
+    assert found.values["rows"] == [17] and found.values["n"] == 25_000
+
+
 def coco_like(n=500, d=128, seed=6):
     """Two cones with a gap, of rows in many directions, as CLIP's are."""
     generator = np.random.default_rng(seed)
