@@ -67,8 +67,8 @@ def test_a_hub_among_more_rows_than_the_null_has(run):
     x = unit(np.random.default_rng(0).normal(size=(25_000, 64)).astype(np.float32) + 0.5)
     assert run("hubs", {"image": x}) == []
     x[17] = unit(x.mean(0, keepdims=True))[0]
-    (found,) = run("hubs", {"image": x})
-    assert found.values["rows"] == [17] and found.values["n"] == 25_000
+    (finding,) = run("hubs", {"image": x})
+    assert finding.values["rows"] == [17] and finding.values["n"] == 25_000
 
 
 def coco_like(n=500, d=128, seed=6):
