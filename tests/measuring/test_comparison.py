@@ -245,7 +245,7 @@ def test_numbers_that_depend_on_n_need_equal_n():
     names = ["isoscore", "isoscore[unbiased]", "average_cosine"]
     (changes,) = compare(measured(X, names=names), measured(X[:60], names=names)).changes
     obstacles = {change.measure: change.obstacle for change in changes}
-    assert obstacles["isoscore"] == "depends on n, which is 80 and 60; measure as many rows of both"
+    assert obstacles["isoscore"] == "depends on n, which is 80 and 60; measure equally many rows of both"
     assert obstacles["isoscore[unbiased]"] == obstacles["average_cosine"] == ""
     assert {change.measure: change.verdict for change in changes}["isoscore"] == "not compared"
 
@@ -321,7 +321,9 @@ def test_sets_are_measured_like_their_files(tmp_path):
         of_records = isinstance(make(X), cg.Measurement | Iterator)
         found = compare(make(X), make(X + 1), **{} if of_records else options)
         pd.testing.assert_frame_equal(found.frame.drop(columns=["from", "to"]), files.drop(columns=["from", "to"]))
-        assert [column.name for column in found.columns] == ["A", "B"] and repr(found).startswith("whether B")
+        assert [column.name for column in found.columns] == ["A", "B"] and repr(found).startswith(
+            "no measure here says whether B"
+        )
 
 
 def test_a_name_is_text_whatever_is_in_it():
@@ -333,9 +335,9 @@ def test_a_name_is_text_whatever_is_in_it():
 @pytest.mark.parametrize(
     ("operands", "options", "sentence"),
     [
-        ([X], {}, "one set of embeddings was given; give others, or pipelines"),
+        ([X], {}, "one set of embeddings was given; expected at least one more, or several pipelines"),
         ([X, "there.npy"], {}, "'?there.npy'? does not exist; embeddings, a run folder"),
-        ([measured(X)], {}, "1 run given; compare needs at least two"),
+        ([measured(X)], {}, "1 run was given; compare needs at least two"),
         ([X, Y], {"pipelines": ["raw"] * 3}, "3 pipelines and 2 operands were given"),
         (
             [measured(X), Y],

@@ -82,7 +82,7 @@ def test_a_modality_of_another_dimension_is_left_out_of_one_space_only(sets):
         "audio has dimension 4 and image 6: measures that need one space leave them out",
         "audio has dimension 4 and text 6: measures that need one space leave them out",
     ]
-    with pytest.raises(InputError, match="modality_gap needs one space, but image has dimension 6 and audio has"):
+    with pytest.raises(InputError, match="modality_gap needs both sets in one space, but image has dimension 6"):
         rows_of({"image": sets["image"], "audio": sets["audio"]}, ["modality_gap"])
 
 
@@ -119,7 +119,7 @@ def test_retrieval_of_many_couples_is_taken_where_it_is_named(sets, monkeypatch)
     measured = MeasuredSets(sets, parse_pipeline("normalize"), blocks=0)
     (row,) = measure_sets(measured, ["retrieval.image_to_text.r_at_1"], optional=True)
     assert row["value"] is None
-    assert "is minutes for 3 couples of these sizes; named in --measures it is taken all the same" in row["note"]
+    assert "is minutes for 3 couples of these sizes; name it in --measures to compute it anyway" in row["note"]
     named = list(measure_sets(measured, ["retrieval.image_to_text.r_at_1"]))
     assert [row["value"] is not None for row in named] == [True] * 3
     pair = MeasuredSets({name: sets[name] for name in ("image", "text")}, (), blocks=0)

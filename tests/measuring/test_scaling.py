@@ -171,9 +171,14 @@ def test_an_expected_value_stays_in_the_range():
 @pytest.mark.parametrize(
     ("name", "scaled", "full_size", "note"),
     [
-        (OWN, sizes([0.2, 0.3, 0.35, 0.9]), 1024, "the smaller sizes predict 0.4463 for 512 items, which have 0.9"),
+        (OWN, sizes([0.2, 0.3, 0.35, 0.9]), 1024, "the smaller sizes predict 0.4463 for 512 items, but these have 0.9"),
         (OWN, sizes([0.2, 0.3, 0.4, 0.5]), 8192, "the trend is known for a factor of 8, from 64 to 512 items"),
-        (OWN, sizes([0.2, 0.3, 0.4, 0.5], start=16), 256, "three sizes are needed, a quarter of the items at least 55"),
+        (
+            OWN,
+            sizes([0.2, 0.3, 0.4, 0.5], start=16),
+            256,
+            "three sizes are needed, so a quarter of the items must be at",
+        ),
         (OWN, sizes([0.7, 0.8, 0.9, 1.0]), 1024, "it is the same in all subsets of a size, or at an end of its range"),
         (OWN, sizes([0.2, 0.3, 0.4, 0.5], error=0), 1024, "it is the same in all subsets of a size, or at an end of"),
         ("cone_half_angle", sizes([80, 82, 84, 86]), 1024, "an extreme follows the rarest rows"),
@@ -187,7 +192,7 @@ def test_no_value_is_expected_where_no_trend_supports_it(name, scaled, full_size
 def test_a_map_that_fits_only_its_own_pairs_is_found_out():
     image, text = (np.random.default_rng(seed).normal(size=(240, 64)) for seed in (0, 1))
     row = measured(image, text, names=[R_AT_1], steps="procrustes[text-to-image]", full_size=480)[R_AT_1]
-    assert row["expected"]["note"].startswith("the pipeline was fitted on these items: 120 others have 0.0")
+    assert row["expected"]["note"].startswith("the pipeline was fitted on these items: 120 other items have 0.0")
 
 
 def test_every_measure_that_depends_on_n_says_so_and_has_a_trend_or_a_reason():

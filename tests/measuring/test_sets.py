@@ -117,7 +117,7 @@ def test_nulls_have_the_scale_of_all_rows():
 def test_what_cannot_be_measured_is_noted_unless_named(captioned):
     one = {"image": embeddings(6, "image", 0)}
     notes = {row["measure"]: row["note"] for row in rows_of(one, None) if row["value"] is None}
-    assert notes["modality_gap"] == "needs two modalities, only image was given"
+    assert notes["modality_gap"] == "needs two modalities, but only image was given"
     assert notes["silhouette"].startswith("needs labels")
     unpaired = {"image": embeddings(6, "image", 0), "text": embeddings(5, "text", 1)}
     notes = {row["measure"]: row["note"] for row in rows_of(unpaired, None) if row["value"] is None}

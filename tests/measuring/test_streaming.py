@@ -74,7 +74,7 @@ def test_what_is_left_out_says_why(rows_of):
     notes = {measure: row["note"] for (measure, _), row in found.items() if row["value"] is None}
     assert notes["silhouette"].startswith("needs all rows in memory, where they would take 0.00064 GB of")
     assert notes["uniformity"] == (
-        "time grows with n² and the rows are streamed; named in --measures it is taken all the same"
+        "its time grows with n² and the rows are streamed; name it in --measures to compute it anyway"
     )
     taken = {key for key, row in found.items() if row["value"] is not None}
     assert len(taken) > 30

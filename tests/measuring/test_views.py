@@ -71,7 +71,7 @@ def test_a_class_without_a_prompt_and_sets_without_labels_are_errors():
     with pytest.raises(InputError, match="needs labels of the images"):
         rows_of(unlabeled, prompts(CLASSES), ["zero_shot.top_1"])
     texts = Embeddings(prompts(CLASSES).vectors, "text")
-    with pytest.raises(InputError, match="needs a label for every text, its class: a column 'label'"):
+    with pytest.raises(InputError, match="needs the class of every text as its label: a column 'label'"):
         rows_of(image, texts, ["zero_shot.top_1"])
 
 
@@ -146,7 +146,7 @@ def test_a_pair_that_is_left_out_is_told():
     image = labeled()
     text = Embeddings(np.repeat(image.vectors[:, ::-1], 5, axis=0), "text", np.repeat(image.item_id, 5))
     (row,) = rows_of(image, text, ["random_cosine"], blocks=0)
-    assert (row["n"], row["note"]) == (60, "one pair of each item, 60 of 300")
+    assert (row["n"], row["note"]) == (60, "one pair of each item, 60 of 300 pairs")
     once = Embeddings(text.vectors[::5], "text", image.item_id)
     assert "note" not in rows_of(image, once, ["random_cosine"], blocks=0)[0]
 
