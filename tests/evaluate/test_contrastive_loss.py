@@ -66,7 +66,7 @@ def test_gradients(batch_size, monkeypatch):
     ("change", "sentence"),
     [
         ({"logit_scale": 0}, "logit_scale = 0; expected a positive, finite number"),
-        ({"batch_size": 1}, "batch_size = 1; expected a whole number from 2 to 50, .* or None for all 50 in one"),
+        ({"batch_size": 1}, "batch_size = 1; expected a whole number from 2 to 50, .* or None for one batch of all 50"),
         ({"image": np.ones((49, 8))}, "image has 49 rows and text has 50; expected pairs"),
         ({"text": np.zeros((50, 8))}, "text has a zero row"),
     ],

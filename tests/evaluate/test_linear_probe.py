@@ -88,9 +88,7 @@ def test_the_minimum_is_reached_where_the_penalty_hardly_counts(kind, scale, C):
 @pytest.mark.parametrize(("scale", "kind"), [(1e22, "float32"), (1e140, "float64")])
 def test_a_penalty_that_is_nothing_is_refused(scale, kind):
     train_x, train_y, test_x, test_y = separable(scale / 10)
-    with pytest.raises(
-        InputError, match=r"^C = 1 penalises next to nothing on rows that lie about \de\+\d+ from their"
-    ):
+    with pytest.raises(InputError, match=r"^C = 1 is next to no penalty for rows that lie about \de\+\d+ from their"):
         linear_probe(train_x.astype(kind), train_y, test_x.astype(kind), test_y, solver="torch")
 
 
@@ -112,11 +110,15 @@ def test_a_fit_that_is_not_finite_is_refused(monkeypatch):
         return lambda x, codes, k, *, C, max_iter: Logistic(torch.full((10, k), weight), torch.zeros(k), 1)
 
     monkeypatch.setitem(module._SOLVERS, "torch", broken(float("nan")))
-    with pytest.raises(InputError, match="the fit has logits that are not finite; the rows leave its range: rescale"):
+    with pytest.raises(
+        InputError, match="the fit has logits that are not finite, because the rows leave its range; rescale"
+    ):
         linear_probe(*data, solver="torch")
     monkeypatch.setattr(module, "objective", lambda *_: float("inf"))
     monkeypatch.setitem(module._SOLVERS, "torch", broken(1.0))
-    with pytest.raises(InputError, match="the loss of solver 'torch' is inf; the rows leave its range: rescale them"):
+    with pytest.raises(
+        InputError, match="the loss of solver 'torch' is inf, because the rows leave its range; rescale the rows"
+    ):
         linear_probe(*data, solver="torch")
 
 
@@ -178,7 +180,7 @@ def test_errors(change, sentence):
 
 def test_too_few_rows_to_choose_from():
     x = np.eye(8)
-    with pytest.raises(InputError, match="no class has 5 rows, so that none can be held out to choose C on; give one"):
+    with pytest.raises(InputError, match="no class has 5 rows, so no rows can be held out to choose C; give a number"):
         linear_probe(x, [0, 1] * 4, x, [0, 1] * 4, C="validation")
 
 

@@ -147,12 +147,12 @@ def test_five_captions_an_image_are_those_of_clip_benchmark(seed, k):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ([[0, 1]], "pairs are no two lists of equally many row numbers"),
-        ([[0, 1], [0]], "pairs are no two lists of equally many row numbers"),
-        ([["a"], ["b"]], "pairs are no two lists"),
+        ([[0, 1]], "pairs are not two lists of equally many row numbers"),
+        ([[0, 1], [0]], "pairs are not two lists of equally many row numbers"),
+        ([["a"], ["b"]], "pairs are not two lists"),
         ([[*range(59), 0], list(range(60))], "pairs do not name each of the 60 image rows"),
         ([list(range(60)), list(range(1, 61))], "pairs do not name each of the 60 text rows"),
-        (np.ones((2, 60)), "pairs are no two lists"),
+        (np.ones((2, 60)), "pairs are not two lists"),
     ],
 )
 def test_pairs_that_are_wrong(given, sentence):
@@ -160,7 +160,7 @@ def test_pairs_that_are_wrong(given, sentence):
         retrieval(*pairs(), given)
 
 
-TIES = "{} of {} {} queries looked at have other rows exactly as near as their pair, and ties count against the query"
+TIES = "{} of {} {} queries examined have other rows exactly as near as their pair, and ties count against the query"
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-6])
@@ -188,7 +188,7 @@ def test_ties_that_cost_recall_are_remarked_on(name, spread):
     assert remark(x, some) is None  # a tenth
     pairs = np.stack([np.arange(60).repeat(2), np.arange(120)])
     captions = np.repeat(x, 2, axis=0)  # of an image, as near as each other
-    said = "60 images and 120 texts are queries, each right where it finds any of its pairs"
+    said = "60 images and 120 texts are queries, each correct if it finds any of its pairs"
     assert remark(x, captions, pairs=pairs) == remark(x, captions, "text_to_image", pairs) == said
     captions[:] = captions[0]
     assert remark(x, captions, pairs=pairs) == f"{said}; {TIES.format(60, 60, 'image')}"

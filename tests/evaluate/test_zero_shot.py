@@ -107,15 +107,15 @@ def test_ensemble(kind):
 @pytest.mark.parametrize(
     ("rows", "classes", "sentence"),
     [
-        (np.ones((3, 3)), [0, 2, 2], "class 1 of 0 to 2 has no prompt; expected at least one of each class"),
+        (np.ones((3, 3)), [0, 2, 2], "class 1 of 0 to 2 has no prompt; expected at least one prompt of each class"),
         (np.ones((2, 3)), [0], "1 classes for 2 rows; expected one label per row of prompts"),
         (
             np.ones((2, 3)),
             [0, 2],
-            r"classes\[1\] = 2; expected a whole number from 0 to 1, an index of the classes, of which",
+            r"classes\[1\] = 2; expected a whole number from 0 to 1, an index of the classes, at most",
         ),
         (np.zeros((2, 3)), [0, 1], "rows has a zero row"),
-        (np.array([[1.0, 0], [-1.0, 0], [0, 1.0]]), [0, 0, 1], r"the mean prompts has a zero row \(row 0\)"),
+        (np.array([[1.0, 0], [-1.0, 0], [0, 1.0]]), [0, 0, 1], r"means of the prompts has a zero row \(row 0\)"),
     ],
 )
 def test_ensemble_errors(rows, classes, sentence):

@@ -113,7 +113,7 @@ def test_every_caption_is_a_query_of_retrieval():
     expected = retrieval(image.vectors, text.vectors, (of, np.arange(300)))
     assert text_to_image["value"] == expected["text_to_image.r_at_1"] != 0
     assert image_to_text["value"] == expected["image_to_text.r_at_5"] != 0
-    assert text_to_image["note"] == "60 images and 300 texts are queries, each right where it finds any of its pairs"
+    assert text_to_image["note"] == "60 images and 300 texts are queries, each correct if it finds any of its pairs"
     generator = torch.Generator().manual_seed(3)
     noise = [
         torch.randn(rows.shape, generator=generator, dtype=torch.float64) for rows in (image.vectors, text.vectors)
@@ -137,7 +137,7 @@ def test_rows_without_a_pair_are_told():
     (row,) = rows_of(image, text, ["retrieval.text_to_image.r_at_1"], blocks=0)
     assert row["n"] == 50
     assert row["note"] == (
-        "50 images and 100 texts are queries, each right where it finds any of its pairs; "
+        "50 images and 100 texts are queries, each correct if it finds any of its pairs; "
         "10 of 60 image rows have no pair and are left out; 3 of 103 text rows have no pair and are left out"
     )
 
