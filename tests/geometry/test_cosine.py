@@ -141,8 +141,8 @@ PAIRS = np.random.default_rng(0).normal(size=(20, 3))
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: cone_of(np.array([[1.0, 2.0], [-2.0, -4.0]])), "there is no cone axis"),
-        (lambda: cone_of(np.concatenate([PAIRS, -PAIRS / 3 + 1e-11])), "there is no cone axis"),
+        (lambda: cone_of(np.array([[1.0, 2.0], [-2.0, -4.0]])), "so there is no cone axis"),
+        (lambda: cone_of(np.concatenate([PAIRS, -PAIRS / 3 + 1e-11])), "so there is no cone axis"),
         (lambda: conformity(np.eye(2)[:1]), "1 row; expected at least 2"),
         (lambda: conformity(np.diag([1.0, 0])), r"zero row \(row 1\)"),
         (lambda: conformity_std(np.eye(2)), "2 rows; expected at least 3"),

@@ -60,7 +60,7 @@ def test_directions_are_orthonormal_as_far_as_they_can_be():
 def test_equal_sets_have_no_gap_to_divide():
     x = cone(30, 5, np.random.default_rng(0))
     assert sliced_wasserstein(x, x[::-1]) == pytest.approx(0, abs=1e-12)
-    with pytest.raises(InputError, match="image and text are the same set of rows; there is no gap to divide"):
+    with pytest.raises(InputError, match="image and text are the same set of rows, so there is no gap to divide"):
         gap_shift_share(x + 100, x[::-1] + 100)
 
 

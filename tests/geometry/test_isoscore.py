@@ -129,7 +129,7 @@ FOUR = np.random.default_rng(0).normal(size=(4, 2))
         (lambda: isoscore(np.eye(6), unbiased=True), "estimate of ‖C‖² from 6 rows is not positive"),
         (lambda: isoscore_star(FOUR, torch.eye(3), zeta=0.5), r"shape \(3, 3\); expected \(2, 2\)"),
         (lambda: isoscore_star(FOUR, torch.eye(2), zeta=1.5), "zeta = 1.5; expected a share from 0"),
-        (lambda: isoscore_star(FOUR, torch.zeros(2, 2), zeta=1), "no positive trace"),
+        (lambda: isoscore_star(FOUR, torch.zeros(2, 2), zeta=1), "is not positive, so its isotropy"),
         (lambda: isoscore_star(FOUR, torch.ones(2, 2).triu(), zeta=1), "the covariance is not symmetric"),
     ],
 )

@@ -284,7 +284,7 @@ def test_the_measure_says_what_it_drew_where_it_draws(monkeypatch):
     monkeypatch.setattr(module, "ROWS", 100)
     error = float(sampled_silhouette(x, labels, of=100).standard_error)
     said = measure.remark(x, labels)
-    assert said == f"of 100 of 400 rows, drawn from all classes (seed 0), standard error {error:.1g}"
+    assert said == f"mean over 100 of 400 rows, drawn from all classes (seed 0), standard error {error:.1g}"
 
 
 @pytest.mark.parametrize(

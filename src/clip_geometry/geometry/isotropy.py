@@ -71,9 +71,9 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
 @in_kind
 def partition_by_sign(x: Rows | Partition) -> SignConventions:
     """Return the partition isotropy under both sign conventions, from one decomposition."""
-    found = Partition.of(x)
-    canonical = torch.where(found.along < 0, found.backward, found.forward)
-    return SignConventions(_isotropy(torch.cat([found.forward, found.backward])), _isotropy(canonical))
+    partition = Partition.of(x)
+    canonical = torch.where(partition.along < 0, partition.backward, partition.forward)
+    return SignConventions(_isotropy(torch.cat([partition.forward, partition.backward])), _isotropy(canonical))
 
 
 @in_kind
@@ -107,9 +107,12 @@ def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
         >>> round(cg.geometry.partition_over(x, np.eye(8)).i2, 3)
         0.13
     """
-    x, directions = as_matrix(x), as_rows(directions, name="directions", least=1)
+    x = as_matrix(x)
+    directions = as_rows(directions, name="directions", least=1)
     if x.shape[1] != directions.shape[1]:
-        raise InputError(f"directions have dimension {directions.shape[1]} and x has {x.shape[1]}; expected the same")
+        raise InputError(
+            f"directions have dimension {directions.shape[1]} and x has {x.shape[1]}; expected the same dimension"
+        )
     return _isotropy(log_partition(x, directions.double().T))
 
 
@@ -118,9 +121,11 @@ def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
     return PartitionIsotropy(z.min(), z.std(correction=0) / z.mean())
 
 
-def _arbitrary(x: Rows) -> str | None:
+def _remark_on_basis(x: Rows) -> str | None:
     n, d = as_matrix(x).shape
-    return f"{n} rows in {d} dimensions leave the basis arbitrary: other machines and threads differ" if n < d else None
+    if n >= d:
+        return None
+    return f"{n} rows in {d} dimensions leave the basis arbitrary, so other machines and threads give other values"
 
 
 class IsotropyTest(NamedTuple):
@@ -248,7 +253,8 @@ def sphericity_test(x: Rows) -> IsotropyTest:
 
 def _test(excess: Float[Tensor, ""], variance: float, third: float) -> IsotropyTest:
     """Return the upper tail of a centered statistic, from the scaled χ² with the same variance and third moment."""
-    z, degrees = excess / variance**0.5, 8 * variance**3 / third**2
+    z = excess / variance**0.5
+    degrees = 8 * variance**3 / third**2
     quantile = (degrees + z * (2 * degrees) ** 0.5).clamp(min=0)
     return IsotropyTest(z, torch.special.gammaincc(quantile.new_tensor(degrees / 2), quantile.detach() / 2))
 
@@ -257,7 +263,7 @@ _I1 = Measure(
     name="isotropy_i1", streams=True, function=partition_by_sign, statistic=Partition, attribute="invariant.i1"
 )
 _I2 = replace(_I1, name="isotropy_i2", attribute="invariant.i2")
-_ROWS: Any = {"function": partition_by_rows, "statistic": None, "streams": True, "remark": _arbitrary}
+_ROWS: Any = {"function": partition_by_rows, "statistic": None, "streams": True, "remark": _remark_on_basis}
 add_measure(_I1, variant(_I1, "canonical", attribute="canonical.i1"), variant(_I1, "rows", attribute="i1", **_ROWS))
 add_measure(_I2, variant(_I2, "canonical", attribute="canonical.i2"), variant(_I2, "rows", attribute="i2", **_ROWS))
 add_measure(

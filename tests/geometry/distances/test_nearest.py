@@ -183,7 +183,7 @@ def test_the_result_carries_no_gradient():
 
 @pytest.mark.parametrize("k", [0, -1, 9])
 def test_impossible_k(k):
-    with pytest.raises(InputError, match=f"k = {k} nearest of 8 rows were asked for; expected k between 1 and 8"):
+    with pytest.raises(InputError, match=f"k = {k}; expected a number of nearest rows from 1 to 8"):
         nearest(gaussian(9, 3), k)
 
 

@@ -84,9 +84,12 @@ def test_merging_is_differentiable():
     [
         (lambda: Moments.of(np.ones((0, 2))), "0 rows; expected at least 1"),
         (lambda: Moments.of(np.eye(2)) + Moments.of(np.eye(3)), "dimension 2 and 3 cannot be merged"),
-        (lambda: isoscore(Moments.of(np.eye(2)[:1])), "moments are of 1 × 2 numbers; expected at least 2 rows"),
-        (lambda: isoscore(Moments.of(np.eye(3)), unbiased=True), "of 3 × 3 numbers; expected at least 4 rows"),
-        (lambda: isoscore(Moments.of(np.eye(2)[:, :1])), "of 2 × 1 numbers; expected at least 2 rows, 2 columns"),
+        (lambda: isoscore(Moments.of(np.eye(2)[:1])), "those of 1 rows with 2 columns; expected at least 2 rows"),
+        (lambda: isoscore(Moments.of(np.eye(3)), unbiased=True), "of 3 rows with 3 columns; expected at least 4 rows"),
+        (
+            lambda: isoscore(Moments.of(np.eye(2)[:, :1])),
+            "of 2 rows with 1 columns; expected at least 2 rows and 2 columns",
+        ),
         (lambda: participation_ratio(Moments.of(np.full((7, 2), 0.1))), "all 7 rows of x are equal"),
         (lambda: coordinate_spread(Moments.of(np.full((7, 2), 0.1))), "all 7 rows of x are equal"),
         (lambda: Moments.of(1e100 * np.eye(3)), "the fourth powers of the rows of x about their mean exceed float64"),

@@ -82,7 +82,7 @@ def test_a_class_that_is_a_block_is_no_neighbor_without_it(name):
     expected = [float(measure(rows[labels != b], labels[labels != b])) for b in range(3)]
     assert found == pytest.approx(expected, rel=1e-10)
     two = labels.clamp(max=1)
-    with pytest.raises(InputError, match="a silhouette needs"):
+    with pytest.raises(InputError, match="expected at least two classes"):
         values(measure, Dealt(rows, two, 2), two)
 
 
