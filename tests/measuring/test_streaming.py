@@ -103,7 +103,7 @@ def test_a_named_measure_is_taken_or_refused(rows_of):
         assert row["value"] == pytest.approx(expected[key]["value"], rel=1e-9)
     with pytest.raises(InputError, match="silhouette needs all rows in memory"):
         rows_of("", large=True, names=["silhouette"], held=0)
-    with pytest.raises(InputError, match="cluster_center needs its 5000 rows in memory, and they are streamed"):
+    with pytest.raises(InputError, match="cluster_center needs its 5000 rows in memory, but they are streamed"):
         rows_of("cluster_center(3)", large=True, held=0)
 
 

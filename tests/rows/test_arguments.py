@@ -130,7 +130,7 @@ OTHER = {
     "a list of sparse": (lambda: [torch.ones(3).to_sparse()], "is a torch.sparse_coo"),
     "scipy": (lambda: scipy.sparse.eye_array(3).tocsr(), "is a csr_array"),
     "float8": (lambda: torch.ones(3, 3).to(torch.float8_e4m3fn), "dtype float8_e4m3fn"),
-    "meta": (lambda: torch.ones(3, 3, device="meta"), "on meta; expected a dense one with values"),
+    "meta": (lambda: torch.ones(3, 3, device="meta"), "on meta; expected a dense tensor with values"),
     "quantized": (quantized, "a quantized tensor"),
     "nested": (nested, "a nested tensor"),
     "masked tensor": (masked, "a MaskedTensor"),
@@ -150,7 +150,7 @@ OTHER = {
     "a dictionary": (lambda: {"x": X}, "is a dict; expected a numpy array or a torch tensor"),
     "nothing": (lambda: None, "is a NoneType"),
     "a class": (lambda: np.ndarray, "is a type"),
-    "hostile": (Hostile, "is a Hostile that is no table of numbers"),
+    "hostile": (Hostile, "is a Hostile that is not a table of numbers"),
     "a huge integer": (lambda: [[10**400, 1.0]], "expected"),
 }
 

@@ -51,8 +51,8 @@ def test_one_fit_is_one_object(sets, scope):
 def test_fitting_per_modality_unasked_refuses_comparison(sets, step):
     refusal = Pipeline(f"normalize,{step}").fit(sets).refusal
     assert refusal == (
-        f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
-        f"or {step}[each] if that is meant"
+        f"{step} was fitted on each modality separately; write {step}[pooled] for one fit, "
+        f"or {step}[each] if separate fits are intended"
     )
     for asked in (f"{step}[each]", f"{step}[pooled]", f"{step}[image]"):
         assert Pipeline(asked).fit(sets).refusal is None
@@ -81,7 +81,7 @@ def test_maps_to_another_dimension(sets):
     wide = {**sets, "image": cone(30, 6, np.random.default_rng(5))}
     fitted = Pipeline("least_squares[text-to-image],center[pooled]").fit(wide, PAIRS)
     assert fitted.dimensions == {"image": (6, 6), "text": (4, 6)}
-    with pytest.raises(InputError, match="source has dimension 4 and target has 6; procrustes needs one space"):
+    with pytest.raises(InputError, match="source has dimension 4 and target has 6; procrustes needs both in one space"):
         Pipeline("procrustes[text-to-image]").fit(wide, PAIRS)
 
 
@@ -92,7 +92,7 @@ def test_maps_need_pairs_and_a_direction(sets):
     step = r"procrustes\[text-to-image\]"
     for pairs, message in (
         (none, f"{step} needs pairs: image and text rows have no item_id in common"),
-        (None, f"{step} pairs by position where no pairs are given, but there are 20 text and 30 image rows"),
+        (None, f"without pairs, {step} pairs rows by position, but there are 20 text and 30 image rows"),
     ):
         with pytest.raises(InputError, match=message):
             Pipeline("procrustes[text-to-image]").fit(sets, pairs)
@@ -114,7 +114,7 @@ def test_a_scope_that_was_not_given(sets):
 def test_one_fit_needs_one_space(sets):
     wide = {"image": sets["image"], "text": np.ones((5, 9))}
     assert Pipeline("center[each]").fit_transform(wide)[1]["text"].shape == (5, 9)
-    with pytest.raises(InputError, match=r"center\[pooled\] needs one space"):
+    with pytest.raises(InputError, match=r"center\[pooled\] needs all sets in one space"):
         Pipeline("center[pooled]").fit(wide)
 
 

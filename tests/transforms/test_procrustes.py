@@ -100,7 +100,9 @@ def test_the_warning_says_what_was_done():
 
 def test_sets_that_cannot_be_turned_onto_each_other():
     x = cone(6, 4, np.random.default_rng(0))
-    with pytest.raises(InputError, match="source has dimension 4 and target has 3; procrustes needs one space, least_"):
+    with pytest.raises(
+        InputError, match="source has dimension 4 and target has 3; procrustes needs both in one space, but least_"
+    ):
         Procrustes().fit(x, x[:, :3])
     with pytest.raises(InputError, match="source has 6 rows and target has 5; expected pairs"):
         Procrustes().fit(x, x[:5])

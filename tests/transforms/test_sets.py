@@ -62,9 +62,9 @@ def test_what_is_refused(sets):
     with pytest.raises(InputError, match="isoclip is fitted on two modalities, but got 1"):
         Pipeline("isoclip(1, 1)").fit({"text": sets["text"]})
     wide = {**sets, "image": cone(30, 6, np.random.default_rng(5))}
-    with pytest.raises(InputError, match="isoclip needs one space, but the sets have dimensions 6 and 4"):
+    with pytest.raises(InputError, match="isoclip needs both sets in one space, but they have dimensions 6 and 4"):
         Pipeline("isoclip(1, 1)").fit(wide)
-    with pytest.raises(InputError, match="source has dimension 4 and target has 6; realign needs one space"):
+    with pytest.raises(InputError, match="source has dimension 4 and target has 6; realign needs both in one space"):
         Pipeline("realign[text-to-image]").fit(wide)
     for transform in (ReAlign(), IsoCLIP(1, 1)):
         with pytest.raises(InputError, match=r"fit it on both, fit\(source, target\); it requires y to be passed"):

@@ -155,7 +155,7 @@ def test_bad_rows(case, x, message):
         (Procrustes("nearest"), "completion of procrustes 'nearest' is unknown; known are 'identity', 'lapack'"),
         (Conceptor(-1), "alpha of conceptor = -1; expected a positive, finite number"),
         (Ridge(0), "alpha of ridge = 0; expected a positive, finite number"),
-        (Ridge(rank=6), "rank of ridge = 6; 30 pairs of 5 and 5 dimensions have up to 5"),
+        (Ridge(rank=6), "rank of ridge = 6; expected at most 5 for 30 pairs of 5 and 5 dimensions"),
         (Scale(0), "factor of scale = 0; expected a positive, finite number"),
     ],
 )

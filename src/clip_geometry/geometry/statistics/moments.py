@@ -342,7 +342,8 @@ def as_moments(x: Rows | Moments, *, least: int = 2, least_d: int = 1) -> Moment
     """
     if isinstance(x, Moments) and (x.n < least or x.d < least_d):
         raise InputError(
-            f"the moments are those of {x.n} rows with {x.d} columns; expected at least {least} rows and {least_d} columns"
+            f"the moments are those of {x.n} rows with {x.d} columns; expected at least {least} rows and {least_d} "
+            "columns"
         )
     if isinstance(x, StreamedRows):  # float32 products of equal rows may leave a remainder
         require_spread(as_matrix(x, least=least, least_d=least_d))
@@ -351,7 +352,7 @@ def as_moments(x: Rows | Moments, *, least: int = 2, least_d: int = 1) -> Moment
     if not trace.isfinite():
         raise InputError("the moments are not finite; leave out rows with NaN or infinity, or rescale them")
     if trace == 0:  # exact for equal rows, because their mean is exact
-        raise InputError(f"all {moments.n} rows of x are equal; the measure is undefined without spread")
+        raise InputError(f"all {moments.n} rows of x are equal, so the measure is undefined; expected rows that differ")
     return moments
 
 
