@@ -135,11 +135,13 @@ class Search(Statistic):
     @cached_property
     def directions(self) -> tuple["Direction", "Direction"]:
         i, j = self.check_pairs()
-        u, v = (as_unit_rows(rows, name=name) for rows, name in zip(self._rows, PAIR, strict=True))
+        image, text = self._rows
+        u: Any = as_unit_rows(image, name="image")
+        v: Any = as_unit_rows(text, name="text")
         lists: Lists = {}
-        return Direction("image", "image_to_text", u, v, i, j, lists), Direction(
-            "text", "text_to_image", v, u, j, i, lists
-        )
+        from_images = Direction("image", "image_to_text", u, v, i, j, lists)
+        from_texts = Direction("text", "text_to_image", v, u, j, i, lists)
+        return from_images, from_texts
 
 
 class Direction:

@@ -306,7 +306,8 @@ def compare(
         >>> change.paired, change.verdict, round(change.value, 3), round(change.standard_error, 3)
         (True, 'lower', -0.196, 0.019)
     """
-    seed, flips = seed_number(seed), whole_number(flips, "flips")
+    seed = seed_number(seed)
+    flips = whole_number(flips, "flips")
     if not operands:
         raise InputError("nothing was given to compare; expected at least two sets, runs or measurements")
     instance(names, Sequence | None, "names", "a list of names")

@@ -116,17 +116,17 @@ class View:
         if measure.takes == "two sets":
             return x, y
         if measure.takes == "classes":
-            of_row, of_text = self._classes(measure, first, second)
-            return x, of_row, y[of_text]
+            class_of_row, text_of_class = self._classes(measure, first, second)
+            return x, class_of_row, y[text_of_class]
         try:
             i, j = self.pairs_of(first, second, distinct=measure.takes == "distinct pairs")
         except InputError as error:
             raise InputError(f"{measure.name} needs pairs: {error}") from None
         if measure.takes == "matched sets":
-            ones, of_one = np.unique(i, return_inverse=True)
-            others, of_other = np.unique(j, return_inverse=True)
-            if not len(ones) == len(others) == len(i):  # some rows are in several pairs
-                return taken(x, ones), taken(y, others), np.stack((of_one, of_other))
+            x_rows, x_of_pair = np.unique(i, return_inverse=True)
+            y_rows, y_of_pair = np.unique(j, return_inverse=True)
+            if not len(x_rows) == len(y_rows) == len(i):  # some rows are in several pairs
+                return taken(x, x_rows), taken(y, y_rows), np.stack((x_of_pair, y_of_pair))
         return taken(x, i), taken(y, j)
 
     def _classes(self, measure: Measure, first: str, second: str) -> Pairs:
@@ -146,12 +146,12 @@ class View:
                 f"{measure.name} needs one text per class, but {len(text_labels)} texts have {len(classes)} labels; "
                 f"captions are not class prompts: embed the {plural(first)}' classes with a prompt"
             )
-        of_row = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
-        if not np.array_equal(classes[of_row], labels):
+        class_of_row = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+        if not np.array_equal(classes[class_of_row], labels):
             raise InputError(
                 f"{measure.name} needs a prompt for every class, but some {plural(first)} have a label without one"
             )
-        return of_row, np.argsort(text_labels)
+        return class_of_row, np.argsort(text_labels)
 
 
 class Items:
