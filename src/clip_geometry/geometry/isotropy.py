@@ -173,7 +173,9 @@ def rayleigh_test(x: Rows) -> IsotropyTest:
     unit = unit_rows(as_matrix(x, least=3, least_d=2))
     n, d = unit.shape
     # the joint third moment of three different pairs of rows is nonzero only around a triangle, where it is 1/d²
-    return _test(n * mean_row(unit).square().sum() - 1, 2 * (n - 1) / (n * d), 8 * (n - 1) * (n - 2) / (n * d) ** 2)
+    return _upper_tail(
+        n * mean_row(unit).square().sum() - 1, 2 * (n - 1) / (n * d), 8 * (n - 1) * (n - 2) / (n * d) ** 2
+    )
 
 
 @in_kind
@@ -208,7 +210,9 @@ def bingham_test(x: Rows) -> IsotropyTest:
     sixth = 15 / (d * (d + 2) * (d + 4)) - 9 / (d**2 * (d + 2)) + 2 / d**3  # E(cos² − 1/d)³
     triangle = (d - 1) * (d + 2) / 2 * (2 / (d * (d + 2))) ** 3
     third = 4 * (n - 1) / n**2 * (sixth + 2 * (n - 2) * triangle)
-    return _test(products.square().sum() / n - 1 - (n - 1) / d, 4 * (n - 1) * (d - 1) / (n * d**2 * (d + 2)), third)
+    return _upper_tail(
+        products.square().sum() / n - 1 - (n - 1) / d, 4 * (n - 1) * (d - 1) / (n * d**2 * (d + 2)), third
+    )
 
 
 @in_kind
@@ -248,10 +252,10 @@ def sphericity_test(x: Rows) -> IsotropyTest:
     variance = (square * (size + 2) ** 2 - fourth * (n + d + 1) ** 2) / (fourth * (size + 2) ** 2)
     degrees = min(n, d) * (min(n, d) + 1) / 2 - 1
     excess = products.square().sum() / products.trace().square() - (n + d + 1) / (size + 2)
-    return _test(excess, variance, variance**1.5 * (8 / degrees) ** 0.5)
+    return _upper_tail(excess, variance, variance**1.5 * (8 / degrees) ** 0.5)
 
 
-def _test(excess: Float[Tensor, ""], variance: float, third: float) -> IsotropyTest:
+def _upper_tail(excess: Float[Tensor, ""], variance: float, third: float) -> IsotropyTest:
     """Return the upper tail of a centered statistic, from the scaled χ² with the same variance and third moment."""
     z = excess / variance**0.5
     degrees = 8 * variance**3 / third**2

@@ -335,11 +335,13 @@ def verdict(rows: Sequence[Row]) -> str:
     for row in rows:
         if row.get("value") is not None and row.get("null_value") is not None:
             by_measure.setdefault(row["measure"], {})[set_of(row)] = row
-    sentences = filter(None, (_on_sets(by_measure), _on_gaps(by_measure), _on_pairs(by_measure)))
+    sentences = filter(
+        None, (_sentence_on_sets(by_measure), _sentence_on_gaps(by_measure), _sentence_on_pairs(by_measure))
+    )
     return " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in sentences)
 
 
-def _on_sets(by_measure: RowsByMeasure) -> str:
+def _sentence_on_sets(by_measure: RowsByMeasure) -> str:
     sentences = []
     for measure in ("average_cosine", "isoscore[unbiased]"):
         shapes: dict[str, list[str]] = {}
@@ -368,7 +370,7 @@ def _on_sets(by_measure: RowsByMeasure) -> str:
     return "; ".join(sentences)
 
 
-def _on_gaps(by_measure: RowsByMeasure) -> str:
+def _sentence_on_gaps(by_measure: RowsByMeasure) -> str:
     gaps: dict[str, Row] = {}
     for place, row in by_measure.get("modality_gap", {}).items():
         # the gap that chance gives two samples of these rows with a common mean: the null value, which assumes rows
@@ -379,7 +381,7 @@ def _on_gaps(by_measure: RowsByMeasure) -> str:
         chance = "by chance" if spread > NO_CONE else "by chance in such cones"
         gaps[place] = {**row, "null_value": row["null_value"] * math.sqrt(spread), "chance": chance}
     if len(gaps) < 2:
-        return "; ".join(_on_one_gap(place, gap, by_measure) for place, gap in gaps.items())
+        return "; ".join(_sentence_on_one_gap(place, gap, by_measure) for place, gap in gaps.items())
     ends = []
     for end in (min, max):
         place = end(gaps, key=lambda place: gaps[place]["value"])
@@ -393,7 +395,7 @@ def _on_gaps(by_measure: RowsByMeasure) -> str:
     return f"{summary}; the gap between {', or '.join(unclear)} is not clearly larger than by chance"
 
 
-def _on_one_gap(place: str, gap: Row, by_measure: RowsByMeasure) -> str:
+def _sentence_on_one_gap(place: str, gap: Row, by_measure: RowsByMeasure) -> str:
     names = _modalities(place, by_measure)
     direction = _from_null(gap)
     modalities = "the modalities" if place == "both" else listed(names)
@@ -423,7 +425,7 @@ def _on_one_gap(place: str, gap: Row, by_measure: RowsByMeasure) -> str:
     return f"{sentence}; in a mixed index {ten}"
 
 
-def _on_pairs(by_measure: RowsByMeasure) -> str:
+def _sentence_on_pairs(by_measure: RowsByMeasure) -> str:
     matching, random = (list(by_measure.get(name, {}).items()) for name in ("matching_cosine", "random_cosine"))
     if len(matching) != 1 or len(random) != 1:
         return ""

@@ -254,11 +254,11 @@ def context(
     for embeddings in sets.values():
         dtypes[str(embeddings.vectors.dtype)] = None
     return {
-        "model": _of_all(sets, "model"),
-        "model_options": _of_each(sets, "model_options"),
-        "dataset": _of_all(sets, "dataset", "source"),
-        "data_options": _of_each(sets, "data_options"),
-        "split": _of_all(sets, "split"),
+        "model": _joined_provenance(sets, "model"),
+        "model_options": _options_of_sets(sets, "model_options"),
+        "dataset": _joined_provenance(sets, "dataset", "source"),
+        "data_options": _options_of_sets(sets, "data_options"),
+        "split": _joined_provenance(sets, "split"),
         "dtype": "+".join(dtypes),
         "maps": _maps(sets),
         "pipeline": list(map(str, steps)),
@@ -271,10 +271,13 @@ def context(
 
 def origin_of(sets: Sets) -> str:
     """Return the dataset and split of the rows, such as `scenes/test`, as far as they are known."""
-    return "/".join(filter(None, (_of_all(sets, "dataset", "source"), _of_all(sets, "split")))) or "these rows"
+    return (
+        "/".join(filter(None, (_joined_provenance(sets, "dataset", "source"), _joined_provenance(sets, "split"))))
+        or "these rows"
+    )
 
 
-def _of_all(sets: Sets, *keys: str) -> str | None:
+def _joined_provenance(sets: Sets, *keys: str) -> str | None:
     """Return the distinct provenance values of the sets, for the first key that any of them has."""
     for key in keys:
         values = {}
@@ -286,7 +289,7 @@ def _of_all(sets: Sets, *keys: str) -> str | None:
     return None
 
 
-def _of_each(sets: Sets, key: str) -> dict[str, Any]:
+def _options_of_sets(sets: Sets, key: str) -> dict[str, Any]:
     """Return the options that all sets share, or the options of each set."""
     options = {}
     for modality, embeddings in sets.items():

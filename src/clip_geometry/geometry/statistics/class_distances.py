@@ -33,7 +33,7 @@ from clip_geometry.rows.streamed import StreamedRows, cat
 
 SIZE = 512  # rows per block: 2 MB of float64 at d = 512 stay in the cache from one step to the next
 AT_ONCE = 2**20  # squared distances to means per block: 8 MB
-Of = Callable[["MeanDistances"], Tensor]  # returns one value per row
+RowFunction = Callable[["MeanDistances"], Tensor]  # returns one value per row
 
 
 class MeanDistances(NamedTuple):
@@ -66,20 +66,20 @@ class ClassDistances(Statistic):
         `metric` is "euclidean", "sqeuclidean", "cosine" or "precomputed".
         """
         if metric == "precomputed":
-            return _of_given_distances(as_rows(self.rows), self.codes, self.k)
+            return _from_precomputed(as_rows(self.rows), self.codes, self.k)
         if metric == "euclidean":
             own, nearest = mean_distances(as_rows(self.rows), self.codes, self.k)
         else:
             own, nearest = mean_squared_distances(self.rows, self.codes, self.k, unit=metric == "cosine")
         return MeanDistances(own, nearest, torch.bincount(self.codes)[self.codes] == 1)
 
-    def mean(self, of: Of, metric: str) -> Float[Tensor, ""]:
+    def mean(self, function: RowFunction, metric: str) -> Float[Tensor, ""]:
         """Return the mean over the rows of a function of their mean distances.
 
-        `of` is a module-level, elementwise function. Without each block it is called once for all blocks, with (n,
+        `function` is module-level and elementwise. Without each block it is called once for all blocks, with (n,
         blocks).
         """
-        return of(self.each(metric)).mean()
+        return function(self.each(metric)).mean()
 
     @classmethod
     def without_each(cls, rows: Dealt, labels: Any, /) -> Iterator["ClassDistances"]:
@@ -124,7 +124,7 @@ def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n
     return codes.to(x.device), k
 
 
-def _of_given_distances(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"], k: int) -> MeanDistances:
+def _from_precomputed(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"], k: int) -> MeanDistances:
     zero = 100 * torch.finfo(distances.dtype).eps  # as in scikit-learn
     square = distances.shape[0] == distances.shape[1]
     if not square or (distances < -zero).any() or (distances.diagonal() > zero).any():
@@ -161,23 +161,26 @@ class _SharedDistances:
         counts = torch.bincount(self.cells, minlength=(rows.blocks + 1) * k).double()
         self.sizes = rows.kept_groups.to(counts.device) @ counts.view(-1, k)  # rows of each class, without each block
         self.batch_size = min(BLOCK, max(1, AT_ONCE // (rows.blocks * k)))  # rows at a time
-        self._means: dict[tuple[Of, str], Tensor] = {}
+        self._means: dict[tuple[RowFunction, str], Tensor] = {}
 
     @torch.no_grad()
-    def mean(self, block: int, of: Of, metric: str) -> Float[Tensor, ""]:
+    def mean(self, block: int, function: RowFunction, metric: str) -> Float[Tensor, ""]:
         sizes = self.sizes[block]
         n, labels = int(sizes.sum()), int((sizes > 0).sum())
         if not 2 <= labels < n:
             raise InputError(
                 f"without a block, {n} rows have {labels} labels; expected at least two classes, one with several rows"
             )
-        if (of, metric) not in self._means:
+        if (function, metric) not in self._means:
             batches = self._distances() if metric == "euclidean" else self._squares(unit=metric == "cosine")
-            self._means[of, metric] = total(self._sum(of, rows, means) for rows, means in batches) / self.rows.counts
-        return self._means[of, metric][block]
+            sums = (self._sum(function, rows, means) for rows, means in batches)
+            self._means[function, metric] = total(sums) / self.rows.counts
+        return self._means[function, metric][block]
 
-    def _sum(self, of: Of, rows: Int[Tensor, " m"], means: Float[Tensor, "m b k"]) -> Float[Tensor, " b"]:
-        values = of(distances_of_means(means, self.codes[rows], self.sizes))
+    def _sum(
+        self, function: RowFunction, rows: Int[Tensor, " m"], means: Float[Tensor, "m b k"]
+    ) -> Float[Tensor, " b"]:
+        values = function(distances_of_means(means, self.codes[rows], self.sizes))
         left_out = F.one_hot(self.rows.groups[rows], self.rows.blocks + 1)[:, :-1].bool()
         return values.masked_fill(left_out, 0).sum(0)
 

@@ -31,7 +31,7 @@ def class_sums(x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int) -> Cla
     Nothing cancels for rows far from the origin or in tight classes. StreamedRows are read twice.
     """
     if isinstance(x, StreamedRows):
-        return _of_streamed(x, codes, k)
+        return _streamed_sums(x, codes, k)
     codes = codes.to(x.device)
     mean = mean_row(x)
     sums = mean.new_zeros(k, len(mean))
@@ -46,7 +46,7 @@ def class_sums(x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int) -> Cla
     return ClassSums(counts, mean, sums, offsets, scatters)
 
 
-def _of_streamed(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums:
+def _streamed_sums(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums:
     """Use two passes: the means, about the first row, then the scatters about the means."""
     counts = torch.bincount(codes, minlength=k).double()
     first = x[0].double()

@@ -179,7 +179,7 @@ def _without_each(x: Dealt, y: Dealt) -> Iterator[LinearKernels]:
         for (i, j), product in zip(couples, products, strict=True):
             cross = product - left_out[i].T @ left_out[j] - n * torch.outer(means[i], means[j])
             off_diagonal = cross.square().sum() - lengths[i] @ lengths[j]
-            hsic.append(off_diagonal + _of_lengths(lengths[i], lengths[j]))
+            hsic.append(off_diagonal + _length_terms(lengths[i], lengths[j]))
         yield LinearKernels.known(n=n, between=hsic[0], within=(hsic[1], hsic[2]))
 
 
@@ -206,10 +206,10 @@ def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]
     else:
         cross = total(a.T @ b for a, b in zip(blocks(x), blocks(y), strict=True))
         off_diagonal = cross.square().sum() - (lengths_x * lengths_y).sum()
-    return off_diagonal + _of_lengths(lengths_x, lengths_y)
+    return off_diagonal + _length_terms(lengths_x, lengths_y)
 
 
-def _of_lengths(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+def _length_terms(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
     """Return all terms but the first, from the squared lengths of the rows."""
     n = len(x)
     return x.sum() * y.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (x @ y)

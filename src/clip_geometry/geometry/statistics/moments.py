@@ -138,7 +138,7 @@ class Moments(Statistic):
         Raises:
             InputError: The rows are not usable, or the fourth powers of the rows about their mean exceed float64.
         """
-        return x if isinstance(x, Moments) else _finite(_of(as_matrix(x, least=1)))
+        return x if isinstance(x, Moments) else _finite(_moments_of_rows(as_matrix(x, least=1)))
 
     @classmethod
     def without_each(cls, rows: Dealt) -> "Iterator[Moments] | None":
@@ -265,14 +265,14 @@ class _Total(torch.autograd.Function):
         return total, None
 
 
-def _of(x: Float[Matrix, "n d"]) -> Moments:
+def _moments_of_rows(x: Float[Matrix, "n d"]) -> Moments:
     """Return the moments of rows; T and Q may be infinite."""
     if isinstance(x, StreamedRows):
-        return _of_streamed(x)
+        return _moments_of_streamed(x)
     return functools.reduce(Moments.merged, map(_by_float64_products, x.split(BLOCK)))
 
 
-def _of_streamed(x: StreamedRows) -> Moments:
+def _moments_of_streamed(x: StreamedRows) -> Moments:
     if "moments" not in x.known:
         of_block = _moments_of_block(x)
 
@@ -347,7 +347,7 @@ def as_moments(x: Rows | Moments, *, least: int = 2, least_d: int = 1) -> Moment
         )
     if isinstance(x, StreamedRows):  # float32 products of equal rows may leave a remainder
         require_spread(as_matrix(x, least=least, least_d=least_d))
-    moments = x if isinstance(x, Moments) else _of(as_matrix(x, least=least, least_d=least_d))
+    moments = x if isinstance(x, Moments) else _moments_of_rows(as_matrix(x, least=least, least_d=least_d))
     trace = moments.M2.trace()
     if not trace.isfinite():
         raise InputError("the moments are not finite; leave out rows with NaN or infinity, or rescale them")
@@ -367,5 +367,5 @@ def scatter(x: Rows | Moments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
     x = as_rows(x, least_d=least_d)
     require_spread(x)
     if x.dtype != torch.float32 or x.shape[1] < WIDE or x.requires_grad or not single_is_exact(x.device):
-        return _of(x).M2
+        return _moments_of_rows(x).M2
     return _by_float32_products(x).M2

@@ -162,10 +162,10 @@ class Partition(Statistic):
 
     @classmethod
     def without_each(cls, rows: Dealt) -> Iterator["Partition"] | None:
-        return None if rows.streamed else (_without(rows, block) for block in range(rows.blocks))
+        return None if rows.streamed else (_partition_without(rows, block) for block in range(rows.blocks))
 
 
-def _without(rows: Dealt, block: int) -> Partition:
+def _partition_without(rows: Dealt, block: int) -> Partition:
     decomposed = rows.shared(Decomposed)
     squares, vectors = decomposed.vectors(block)
     if not decomposed.wide:
