@@ -115,7 +115,7 @@ def test_ensemble(kind):
             r"classes\[1\] = 2; expected a whole number from 0 to 1, an index of the classes, at most",
         ),
         (np.zeros((2, 3)), [0, 1], "rows has a zero row"),
-        (np.array([[1.0, 0], [-1.0, 0], [0, 1.0]]), [0, 0, 1], r"means of the prompts has a zero row \(row 0\)"),
+        (np.array([[1.0, 0], [-1.0, 0], [0, 1.0]]), [0, 0, 1], r"the matrix of prompt means has a zero row \(row 0\)"),
     ],
 )
 def test_ensemble_errors(rows, classes, sentence):

@@ -108,7 +108,7 @@ def test_a_size_too_small_for_the_measure_is_absent():
 
 def test_rows_that_cannot_be_held_and_a_small_full_size_are_refused(monkeypatch):
     x = pairs(60)[0]
-    with pytest.raises(InputError, match="the full size is 60, but 60 items were given; expected more"):
+    with pytest.raises(InputError, match="the full size is 60, but 60 items were given; expected a larger full size"):
         measured(x, names=["isoscore"], full_size=60)
     sets = cg.MeasuredSets({"image": cg.Embeddings(x, "image")}, ())
     sets.streamed = True

@@ -126,7 +126,7 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
         missing = int((counts == 0).nonzero()[0, 0])
         raise InputError(f"class {missing} of 0 to {k - 1} has no prompt; expected at least one prompt of each class")
     means = unit.new_zeros(k, unit.shape[1]).index_add(0, codes, unit) / counts[:, None]
-    return unit_rows(means, name="means of the prompts")
+    return unit_rows(means, name="the matrix of prompt means")
 
 
 _COSINE = Measure("zero_shot", zero_shot, shares=_shares)

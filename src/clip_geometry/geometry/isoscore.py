@@ -135,7 +135,8 @@ def isoscore_star(x: Rows | Moments, covariance: Rows, *, zeta: Number) -> Float
     shrunken = (1 - zeta) * moments.covariance + zeta * covariance.to(moments.M2)
     if not shrunken.trace() > 0:
         raise InputError(
-            "the trace of the shrunken covariance is not positive, so its isotropy is undefined; expected a covariance"
+            "the trace of the shrunken covariance is not positive, so its isotropy is undefined; expected a "
+            "covariance matrix"
         )
     return (_ratio(shrunken) - 1) / (moments.d - 1)
 

@@ -352,7 +352,7 @@ def compare(
     for name, records in results:
         columns += columns_of(records, name, "rows" if single_sets else None)
     if len(columns) < 2:
-        raise InputError(f"{len(columns)} run was given; compare needs at least two")
+        raise InputError(f"{len(columns) or 'no'} run was given; compare needs at least two")
     changes = tuple(tuple(_changes(columns[0], other, flips, seed)) for other in columns[1:])
     return Comparison(_with_origins(columns), changes, flips, seed)
 

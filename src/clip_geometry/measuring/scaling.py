@@ -115,7 +115,9 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
     """
     sets = sets.whole("scaling")
     if full_size is not None and full_size <= len(sets.items):
-        raise InputError(f"the full size is {full_size}, but {len(sets.items)} items were given; expected more")
+        raise InputError(
+            f"the full size is {full_size}, but {len(sets.items)} items were given; expected a larger full size"
+        )
     calls: dict[Any, list[tuple[Measure, Row]]] = defaultdict(list)
     for row in rows:
         measure = measures[row["measure"]]
