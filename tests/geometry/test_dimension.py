@@ -136,14 +136,14 @@ SEEDS = range(5)
 
 def deviations(rows, dimensions):
     """Mean relative deviations from the true dimensions over five seeds, of mackay and of two_nn."""
-    found = np.zeros((2, len(dimensions)))
+    result = np.zeros((2, len(dimensions)))
     for column, d in enumerate(dimensions):
         for seed in SEEDS:
             x = rows(d, seed)
             with keeping_lists():  # the two nearest rows are the first of the twenty
                 estimates = local_intrinsic_dimension(x, k=20), two_nn(x)
-            found[:, column] += np.array(estimates) / d - 1
-    return found / len(SEEDS)
+            result[:, column] += np.array(estimates) / d - 1
+    return result / len(SEEDS)
 
 
 def cube(d, seed):

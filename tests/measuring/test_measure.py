@@ -81,8 +81,8 @@ def test_labels(labels, of_text, folder):
     result = cg.measure(X, Y, labels=labels, measures="silhouette[cosine]", blocks=0)
     expected = {"image": cg.geometry.silhouette(X, LABELS, metric="cosine")}
     expected |= {} if of_text is None else {"text": cg.geometry.silhouette(Y, of_text, metric="cosine")}
-    found = {record.at["modality"]: record.value for record in result}
-    assert found == {name: pytest.approx(value, rel=1e-9) for name, value in expected.items()}
+    actual = {record.at["modality"]: record.value for record in result}
+    assert actual == {name: pytest.approx(value, rel=1e-9) for name, value in expected.items()}
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_ids(ids, pairs, folder):
     """Rows pair where their ids agree, all of two with one id; otherwise by position."""
     one, other = (X[ORDER], Y) if pairs is None else map(np.array, pairs)
     expected = (unit(one) * unit(other)).sum(1).mean()
-    found = cg.measure(X, Y, ids=ids, measures="matching_cosine", blocks=0)["matching_cosine"].value
-    assert found == pytest.approx(expected, rel=1e-9)
+    result = cg.measure(X, Y, ids=ids, measures="matching_cosine", blocks=0)["matching_cosine"].value
+    assert result == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_core_by_default_everything_by_all_or_what_is_named():

@@ -83,18 +83,18 @@ def test_labeled_captions_are_no_class_prompts():
 
 
 def test_a_number_that_these_sets_do_not_have_is_told_beside_those_they_have():
-    found = {row["measure"]: row for row in rows_of(labeled(), prompts(CLASSES), ["zero_shot"])}
-    assert found["zero_shot.top_5"]["value"] is None
-    assert found["zero_shot.top_5"]["note"] == "does not exist for so few rows, classes or relevant items"
-    assert found["zero_shot.top_1"]["value"] is not None
+    result = {row["measure"]: row for row in rows_of(labeled(), prompts(CLASSES), ["zero_shot"])}
+    assert result["zero_shot.top_5"]["value"] is None
+    assert result["zero_shot.top_5"]["note"] == "does not exist for so few rows, classes or relevant items"
+    assert result["zero_shot.top_1"]["value"] is not None
 
 
 def test_an_evaluator_stands_for_all_of_its_numbers():
     image, text = labeled(), labeled(1)
     pairs = Embeddings(text.vectors, "text", image.item_id)
-    found = {row["measure"]: row["value"] for row in rows_of(image, pairs, ["retrieval"], blocks=0)}
+    result = {row["measure"]: row["value"] for row in rows_of(image, pairs, ["retrieval"], blocks=0)}
     expected = retrieval(image.vectors, pairs.vectors)
-    assert found == {f"retrieval.{name}": value for name, value in expected.items()}
+    assert result == {f"retrieval.{name}": value for name, value in expected.items()}
 
 
 def wilson(p, n):

@@ -172,8 +172,8 @@ def test_everything_else_is_one_sentence(kind):
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.array(3), torch.tensor(3), np.uint8(3)])
 def test_whole_numbers(value):
-    found = whole_number(value, "k")
-    assert found == 3 and type(found) is int
+    result = whole_number(value, "k")
+    assert result == 3 and type(result) is int
 
 
 @pytest.mark.parametrize("value", [2.0, "3", None, True, np.float64(2), [3], 0, -1, float("nan"), 6])
@@ -184,8 +184,8 @@ def test_what_is_no_whole_number(value):
 
 @pytest.mark.parametrize("value", [0.5, np.float32(0.5), np.array(0.5), torch.tensor(0.5), np.float16(0.5)])
 def test_positive_numbers(value):
-    found = positive_number(value, "C")
-    assert found == 0.5 and type(found) is float
+    result = positive_number(value, "C")
+    assert result == 0.5 and type(result) is float
     assert positive_number(2, "C") == positive_number(np.int8(2), "C") == 2
 
 

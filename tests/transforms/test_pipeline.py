@@ -31,9 +31,9 @@ PAIRS = (np.array([3, 0, 5, 5, 9, 29, 7, 8]), np.array([1, 2, 0, 19, 4, 6, 11, 1
 def test_scopes(sets, step, image_mean_of, text_mean_of):
     means = {name: rows.mean(0) for name, rows in sets.items()}
     means["pooled"] = np.concatenate([*sets.values()]).mean(0)
-    found = Pipeline(step).fit_transform(sets)[1]
-    assert np.allclose(found["image"], sets["image"] - means[image_mean_of], rtol=1e-12)
-    assert np.allclose(found["text"], sets["text"] - means[text_mean_of], rtol=1e-12)
+    result = Pipeline(step).fit_transform(sets)[1]
+    assert np.allclose(result["image"], sets["image"] - means[image_mean_of], rtol=1e-12)
+    assert np.allclose(result["text"], sets["text"] - means[text_mean_of], rtol=1e-12)
 
 
 @pytest.mark.parametrize("scope", ["image", "text", "pooled"])
@@ -63,10 +63,10 @@ def test_fitting_per_modality_unasked_refuses_comparison(sets, step):
 @pytest.mark.parametrize(("source", "target"), [("text", "image"), ("image", "text")])
 def test_maps_between_modalities_move_the_source_only(sets, name, kind, source, target):
     rows = dict(zip(("image", "text"), PAIRS, strict=True))
-    found = Pipeline(f"{name}[{source}-to-{target}]").fit_transform(sets, PAIRS)[1]
+    result = Pipeline(f"{name}[{source}-to-{target}]").fit_transform(sets, PAIRS)[1]
     alone = kind().fit(sets[source][rows[source]], sets[target][rows[target]])
-    assert np.allclose(found[source], alone.transform(sets[source]), rtol=1e-12)
-    assert found[target] is sets[target]
+    assert np.allclose(result[source], alone.transform(sets[source]), rtol=1e-12)
+    assert result[target] is sets[target]
 
 
 def test_a_map_is_fitted_on_what_the_steps_before_it_make(sets):

@@ -85,8 +85,8 @@ def test_one_row_is_too_few(sets, step, few):
 @pytest.mark.parametrize("steps", ["realign[text-to-image]", "realign(centroid=false)[text-to-image]", "isoclip(1, 1)"])
 def test_streamed_rows_give_the_same_map(sets, steps):
     streamed = {name: StreamedRows.of(x, name=name) for name, x in sets.items()}
-    found, expected = Pipeline(steps).fit(streamed).transform(sets), Pipeline(steps).fit(sets).transform(sets)
-    assert all(np.allclose(found[name], expected[name], rtol=1e-11, atol=1e-12) for name in sets)
+    result, expected = Pipeline(steps).fit(streamed).transform(sets), Pipeline(steps).fit(sets).transform(sets)
+    assert all(np.allclose(result[name], expected[name], rtol=1e-11, atol=1e-12) for name in sets)
 
 
 @pytest.mark.parametrize("steps", [*(f"{step}[text-to-image]" for step in ONTO), "isoclip(1, 1)"])

@@ -108,8 +108,8 @@ def test_any_kind_of_rows(case, kind, x):
     if kind == "read-only":
         given.flags.writeable = False
     expected = clone(CASES[case]).fit(x, target_for(x)).transform(x)
-    found = clone(CASES[case]).fit(given, target_for(x)).transform(given)
-    assert np.allclose(found, expected, rtol=1e-10, atol=1e-10)  # sums over other strides round differently
+    result = clone(CASES[case]).fit(given, target_for(x)).transform(given)
+    assert np.allclose(result, expected, rtol=1e-10, atol=1e-10)  # sums over other strides round differently
 
 
 @pytest.mark.parametrize("case", AFFINE)

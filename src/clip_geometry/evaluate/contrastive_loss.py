@@ -50,8 +50,8 @@ def contrastive_loss(
         >>> from clip_geometry.evaluate import contrastive_loss
         >>> rng = np.random.default_rng(0)
         >>> image = rng.normal(size=(6, 4))
-        >>> found = contrastive_loss(image, image + 0.3 * rng.normal(size=(6, 4)))
-        >>> round(found["loss"], 3), found["batch_size"]
+        >>> result = contrastive_loss(image, image + 0.3 * rng.normal(size=(6, 4)))
+        >>> round(result["loss"], 3), result["batch_size"]
         (0.013, 6.0)
     """
     image, text = as_aligned(image, text, ("image", "text"))

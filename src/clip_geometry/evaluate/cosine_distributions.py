@@ -48,8 +48,8 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[s
         >>> from clip_geometry.evaluate import cosine_distributions
         >>> rng = np.random.default_rng(0)
         >>> image = rng.normal(size=(6, 4))
-        >>> found = cosine_distributions(image, image + 0.3 * rng.normal(size=(6, 4)))
-        >>> {name: round(found[name], 2) for name in ("matching.mean", "random.mean", "auc")}
+        >>> result = cosine_distributions(image, image + 0.3 * rng.normal(size=(6, 4)))
+        >>> {name: round(result[name], 2) for name in ("matching.mean", "random.mean", "auc")}
         {'matching.mean': 0.92, 'random.mean': 0.03, 'auc': 0.98}
     """
     bins = whole_number(bins, "bins", most=BINS)

@@ -257,8 +257,8 @@ def linear_probe(
         >>> rng = np.random.default_rng(0)
         >>> y = np.arange(80) % 2
         >>> x = rng.normal(size=(80, 3)) + 3 * y[:, None]
-        >>> found = linear_probe(x[:40], y[:40], x[40:], y[40:])
-        >>> found["top_1"], found["C"]
+        >>> result = linear_probe(x[:40], y[:40], x[40:], y[40:])
+        >>> result["top_1"], result["C"]
         (0.975, 1.0)
     """
     solver = one_of(solver, "solver", _SOLVERS)
@@ -370,8 +370,8 @@ def modality_separability(
         >>> import numpy as np
         >>> from clip_geometry.evaluate import modality_separability
         >>> rng = np.random.default_rng(0)
-        >>> found = modality_separability(rng.normal(size=(20, 3)), rng.normal(size=(20, 3)) + 3)
-        >>> found["logistic_regression.cross_validated"], round(found["logistic_regression.null"], 1)
+        >>> result = modality_separability(rng.normal(size=(20, 3)), rng.normal(size=(20, 3)) + 3)
+        >>> result["logistic_regression.cross_validated"], round(result["logistic_regression.null"], 1)
         (1.0, 0.5)
     """
     from sklearn.linear_model import LogisticRegression

@@ -44,8 +44,8 @@ def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: str = "cosi
         >>> import numpy as np
         >>> from clip_geometry.evaluate import zero_shot
         >>> image = np.array([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [0.6, 0.5, 0.0]])
-        >>> found = zero_shot(image, [0, 1, 1], np.eye(3))
-        >>> round(found["top_1"], 3), found["mean_per_class"]
+        >>> result = zero_shot(image, [0, 1, 1], np.eye(3))
+        >>> round(result["top_1"], 3), result["mean_per_class"]
         (0.667, 0.75)
     """
     ranks, codes, k = zero_shot_ranks(image, labels, class_text, logits=logits)

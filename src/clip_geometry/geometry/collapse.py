@@ -67,8 +67,8 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
         >>> import numpy as np, clip_geometry as cg
         >>> labels = np.arange(90) % 3
         >>> x = 3 * np.eye(3, 8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(90, 8))
-        >>> found = cg.geometry.neural_collapse(x, labels, np.eye(3, 8))
-        >>> round(found.nc1, 3), round(found.nc2_angle, 3), round(found.nc3, 3), found.nc4
+        >>> result = cg.geometry.neural_collapse(x, labels, np.eye(3, 8))
+        >>> round(result.nc1, 3), round(result.nc2_angle, 3), round(result.nc3, 3), result.nc4
         (0.002, 0.004, 0.018, 0.0)
     """
     texts = None

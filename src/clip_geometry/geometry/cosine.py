@@ -182,8 +182,8 @@ def cone(x: Rows) -> Cone:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> found = cg.geometry.cone(x)
-        >>> round(found.mean_cosine, 3), round(found.half_angle, 1)
+        >>> result = cg.geometry.cone(x)
+        >>> round(result.mean_cosine, 3), round(result.half_angle, 1)
         (0.701, 80.0)
     """
     u = unit_rows(as_matrix(x))

@@ -60,8 +60,8 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> found = cg.geometry.partition_isotropy(x)
-        >>> round(found.i1, 4), round(found.i2, 3)
+        >>> result = cg.geometry.partition_isotropy(x)
+        >>> round(result.i1, 4), round(result.i2, 3)
         (0.004, 1.959)
     """
     convention = one_of(convention, "convention", (*SignConventions._fields, "rows"))
@@ -137,8 +137,8 @@ class IsotropyTest(NamedTuple):
 
     Example:
         >>> import numpy as np, clip_geometry as cg
-        >>> found = cg.geometry.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8)))
-        >>> isinstance(found, cg.geometry.IsotropyTest)
+        >>> result = cg.geometry.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8)))
+        >>> isinstance(result, cg.geometry.IsotropyTest)
         True
     """
 

@@ -154,8 +154,8 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> found = cg.geometry.sampled_silhouette(x, np.arange(100) % 2, of=50)
-        >>> round(found.value, 3), round(found.standard_error, 3), found.rows
+        >>> result = cg.geometry.sampled_silhouette(x, np.arange(100) % 2, of=50)
+        >>> round(result.value, 3), round(result.standard_error, 3), result.rows
         (0.012, 0.004, 50)
     """
     x = as_matrix(x, least=3)

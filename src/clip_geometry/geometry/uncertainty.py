@@ -195,8 +195,8 @@ class PermutationTest(NamedTuple):
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> found = cg.geometry.permutation_test("silhouette", x, np.arange(100) % 2, draws=99)
-        >>> isinstance(found, cg.geometry.PermutationTest)
+        >>> result = cg.geometry.permutation_test("silhouette", x, np.arange(100) % 2, draws=99)
+        >>> isinstance(result, cg.geometry.PermutationTest)
         True
     """
 
@@ -242,8 +242,8 @@ def permutation_test(
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
         >>> labels = np.arange(100) % 2
-        >>> found = cg.geometry.permutation_test("silhouette", x + labels[:, None], labels, draws=99)
-        >>> round(found.value, 3), round(found.p_value, 3)
+        >>> result = cg.geometry.permutation_test("silhouette", x + labels[:, None], labels, draws=99)
+        >>> round(result.value, 3), round(result.p_value, 3)
         (0.175, 0.02)
     """
     measure = as_registered(measure)
