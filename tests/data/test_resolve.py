@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from clip_geometry.data import dataset_from, datasets, resolve_dataset
+from clip_geometry.data import dataset_from, datasets, load_dataset, resolve_dataset
 from clip_geometry.registry import InputError
 
 
@@ -43,6 +43,11 @@ def test_options_are_validated(tmp_path):
         resolve_dataset("folder")
     with pytest.raises(InputError, match="and path='elsewhere'; give one"):
         resolve_dataset(str(tmp_path), path="elsewhere")
+
+
+def test_options_beside_a_config_are_refused():
+    with pytest.raises(InputError, match="size cannot be given with a config; give the options to resolve_dataset"):
+        load_dataset(resolve_dataset("scenes"), size=3)
 
 
 @pytest.mark.experiments

@@ -8,7 +8,7 @@ import open_clip
 import pytest
 import yaml
 
-from clip_geometry.encoders import models, resolve_encoder
+from clip_geometry.encoders import load_encoder, models, resolve_encoder
 from clip_geometry.registry import InputError
 
 WRONG = [
@@ -24,6 +24,11 @@ def test_wrong_names_and_options_are_one_sentence(model, options, sentence):
         resolve_encoder(model, **options)
     assert sentence in str(caught.value)
     assert str(caught.value).isprintable() and len(str(caught.value)) <= 400
+
+
+def test_options_beside_a_config_are_refused():
+    with pytest.raises(InputError, match="seed cannot be given with a config; give the options to resolve_encoder"):
+        load_encoder(resolve_encoder("scenes-clip/fresh"), seed=1)
 
 
 def test_every_tag_of_open_clip_resolves_or_is_a_mismatch():

@@ -37,9 +37,9 @@ def test_a_saved_repair_is_the_same_repair(name, names, dtype, tmp_path):
     assert type(loaded) is type(repair) and loaded.name == name
     items = {modality: x.astype(dtype) for modality, x in rows(1, n=30, names=names).items()}
     for query, q in items.items():
-        found = loaded.mixed(query, q, items, np.arange(30))
+        ours = loaded.mixed(query, q, items, np.arange(30))
         for item, table in repair.mixed(query, q, items, np.arange(30)).items():
-            assert (found[item] == table).all()
+            assert (ours[item] == table).all()
         if isinstance(repair, InnerProduct) and isinstance(loaded, InnerProduct):
             assert (item_map(loaded, query)(q) == item_map(repair, query)(q)).all()
             assert (query_map(loaded, query)(q) == query_map(repair, query)(q)).all()
@@ -91,7 +91,7 @@ def another_matrix(facts, tensors):
     tensors["map.0.W"] = np.ones((3, 3))
 
 
-DAMAGED, CONTRADICTION = "is damaged, its checksum does not hold: copy it again or fit it again", "contradicts itself"
+DAMAGED, CONTRADICTION = "is damaged: its checksum does not match; copy it again or fit it again", "contradicts itself"
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,12 @@ DAMAGED, CONTRADICTION = "is damaged, its checksum does not hold: copy it again 
         (lambda tensors, _: tensors.update({"map.0.b": tensors["map.0.b"] + 1e-12}), DAMAGED),
         (lambda _, metadata: metadata.update({KEY: metadata[KEY].replace('"slope": ', '"slope": 1')}), DAMAGED),
         (lambda tensors, _: tensors.pop("map.0.b"), DAMAGED),
-        (lambda _, metadata: metadata.clear(), "file but no repair of clip-geometry: give one that Repair.save wrote"),
-        (with_facts(format=2), "has format 2 of clip-geometry .*, and this version reads format 1"),
-        (with_facts(kind="os.system"), r"contradicts itself \(no repair is called 'os.system'\): fit the repair again"),
+        (
+            lambda _, metadata: metadata.clear(),
+            "file, but not a repair of clip-geometry; give one that Repair.save wrote",
+        ),
+        (with_facts(format=2), "has format 2 of clip-geometry .*, but this version reads format 1"),
+        (with_facts(kind="os.system"), r"contradicts itself \(no repair is called 'os.system'\); fit the repair again"),
         (with_facts(kind="csls"), CONTRADICTION),
         (with_facts(kind="zscore", parameters={"centred": True}), CONTRADICTION),
         (with_facts(parameters={"centered": ["os"]}), "parameters.centered.* of the metadata of .* is"),
@@ -128,7 +131,7 @@ def test_changed_files(saved, change, message):
 
 def test_files_that_are_no_repairs(saved, tmp_path):
     _, path = saved()
-    with pytest.raises(InputError, match="no map of clip-geometry: give one that fit wrote"):
+    with pytest.raises(InputError, match="not a map of clip-geometry; give one that fit wrote"):
         Pipeline.load(path)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"is not a readable \.safetensors file: it is damaged or cut short"):
@@ -141,7 +144,7 @@ def test_files_that_are_no_repairs(saved, tmp_path):
     ):
         Repair.load(tmp_path / "none.safetensors")
     Pipeline("center").fit(rows()).save(path)
-    with pytest.raises(InputError, match=r"no repair of clip-geometry: give one that Repair\.save wrote"):
+    with pytest.raises(InputError, match=r"not a repair of clip-geometry; give one that Repair\.save wrote"):
         Repair.load(path)
 
 
