@@ -150,9 +150,12 @@ class LanguageSets(MeasuredSets):
 
         def numbers(view: View) -> dict[str, float]:
             source, target = self.aligned(language, view)
-            plain, squares = (language_distance(source, target, squared=each) for each in (False, True))
-            found = {f"language_distance.{name}": value for name, value in plain.items()}
-            return found | {f"language_distance[squared].{name}": value for name, value in squares.items()}
+            plain = language_distance(source, target)
+            squares = language_distance(source, target, squared=True)
+            return {
+                **{f"language_distance.{name}": value for name, value in plain.items()},
+                **{f"language_distance[squared].{name}": value for name, value in squares.items()},
+            }
 
         n = len(self.aligned(language)[0])
         return self._rows(numbers, n, at=self._place(language), costly=n > QUADRATIC_ROWS)
@@ -222,10 +225,10 @@ def aligned(source: Sequence[Any], target: Sequence[Any]) -> tuple[np.ndarray, n
         captions = pd.DataFrame({"item": pd.Series(items, dtype=object), "row": range(len(items))})
         return captions.assign(number=captions.groupby("item").cumcount())
 
-    found = numbered(target).merge(numbered(source), on=["item", "number"])  # keeps the order of the target
-    if found.empty:
+    matches = numbered(target).merge(numbered(source), on=["item", "number"])  # keeps the order of the target
+    if matches.empty:
         raise InputError("source and target have no captions in common, by their item ids; expected parallel captions")
-    return found["row_y"].to_numpy(), found["row_x"].to_numpy()
+    return matches["row_y"].to_numpy(), matches["row_x"].to_numpy()
 
 
 def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> tuple[DatasetConfig, DatasetConfig]:

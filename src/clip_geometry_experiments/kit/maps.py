@@ -46,7 +46,7 @@ class MapConfig(Config):
     @model_validator(mode="after")
     def _fitted_somewhere(self) -> Self:
         if self.learns and self.fit_on is None:
-            raise InputError(f"the map {self.row!r} has steps that learn; say on which data with fit_on")
+            raise InputError(f"the map {self.row!r} has steps that learn; set fit_on to the data that they learn from")
         if self.fit_on is not None and not self.learns:
             raise InputError(f"the map {self.row!r} learns nothing, so fit_on = {self.fit_on!r} means nothing")
         return self
@@ -86,7 +86,7 @@ class MapsConfig(RunConfig):
     @property
     def used(self) -> frozenset[str]:
         """The roles that maps are fitted on or scored on."""
-        return frozenset(each.fit_on for each in self.maps if each.fit_on is not None).union(self.SCORED)
+        return frozenset(one_map.fit_on for one_map in self.maps if one_map.fit_on is not None).union(self.SCORED)
 
     @classmethod
     @abstractmethod
@@ -96,13 +96,14 @@ class MapsConfig(RunConfig):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         names = [each.row for each in self.maps]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InputError(f"two maps are called {twice!r}; give every row its own name")
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"two maps are called {name!r}; give every row its own name")
         for each in self.maps:
             if each.fit_on is not None and each.fit_on not in self.sources:
                 known = ", ".join(self.ROLES)
                 raise InputError(
-                    f"the map {each.row!r} is fitted on {each.fit_on!r}, which is not set; known are {known}"
+                    f"the map {each.row!r} is fitted on {each.fit_on!r}, which is not set; expected one of {known}"
                 )
         check_sources(self.model, **self.sources)
         return self
@@ -223,12 +224,11 @@ class MapsExperiment(Experiment):
 
         They state its value without a map, and the maps that improve and worsen it most.
         """
-        found = [(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned]
-        return [
-            sentence
-            for label, rows in found
-            for sentence in map_sentences(rows, cls.in_brief, key=cls.series_by, label=label)
-        ]
+        sentences = []
+        for run in planned:
+            label = run.label() if len(planned) > 1 else ""
+            sentences += map_sentences(run.finished_rows(), cls.in_brief, key=cls.series_by, label=label)
+        return sentences
 
     def label(self) -> str:
         model = self.config.model
@@ -242,11 +242,11 @@ class MapsExperiment(Experiment):
         config = self.config
         roles = {role: self.sets(role) for role in config.sources if role in config.used}
         first = next(iter(roles.values()))
-        said = [model_words(context(first, seed=config.seed)) or "stored embeddings"]
+        parts = [model_words(context(first, seed=config.seed)) or "stored embeddings"]
         for role, sets in roles.items():
             sizes = ", ".join(f"{len(side)} {modality}s" for modality, side in sets.items())
-            said.append(f"{role}: {origin_of(sets)}, {sizes}")
-        return f"{'; '.join(said)}; d = {next(iter(first.values())).dim}; seed {config.seed}."
+            parts.append(f"{role}: {origin_of(sets)}, {sizes}")
+        return f"{'; '.join(parts)}; d = {next(iter(first.values())).dim}; seed {config.seed}."
 
 
 class ProbeConfig(MapsConfig):
@@ -301,13 +301,13 @@ class ProbeExperiment(MapsExperiment):
     """Applies maps to a probe of labeled images."""
 
     def sets(self, role: str) -> Sets:
-        found = self._probe(role)
-        return {"text": found["text"]} if role == "prompts" else found
+        sets = self._probe(role)
+        return {"text": sets["text"]} if role == "prompts" else sets
 
     def _probe(self, role: str) -> Sets:
-        found = super().sets(role)
+        sets = super().sets(role)
         stored = isinstance(self.config.probe, StoredProbe) and role != "pairs"
-        return class_prompts(found) if stored and "text" in found else found
+        return class_prompts(sets) if stored and "text" in sets else sets
 
     def labeled(self, role: str) -> tuple[Embeddings, Embeddings]:
         """Return the labeled images of a role and their class prompts.
@@ -315,13 +315,13 @@ class ProbeExperiment(MapsExperiment):
         Raises:
             InputError: If the images have no labels or there are no class prompts.
         """
-        found = self._probe(role)
-        if len(found) < 2 or found["image"].labels is None or found["text"].pair_on != "label":
+        sets = self._probe(role)
+        if len(sets) < 2 or sets["image"].labels is None or sets["text"].pair_on != "label":
             raise InputError(
                 f"the probe {self.config.probe.name} has to be labeled images with class prompts; set probe.prompt, "
                 'as in "a photo of a {}"'
             )
-        return found["image"], found["text"]
+        return sets["image"], sets["text"]
 
 
 def fit(each: MapConfig, sets: Sets) -> Pipeline:
@@ -334,13 +334,17 @@ def fit(each: MapConfig, sets: Sets) -> Pipeline:
     Raises:
         InputError: If a step is for a modality that is not in the sets.
     """
-    steps, rows, pairs = parse_pipeline(each.pipeline), {name: side.vectors for name, side in sets.items()}, None
+    steps = parse_pipeline(each.pipeline)
+    rows = {name: side.vectors for name, side in sets.items()}
+    pairs = None
     origin = origin_of(sets)
     if len(sets) == 1:
         ((modality, alone),) = rows.items()
-        if other := next((step for step in steps if step.scope not in (None, modality)), None):
-            raise InputError(f"it has {other}, but {each.fit_on} has {modality} rows only")
-        steps, rows = tuple(replace(step, scope=None) for step in steps), {ANY: alone}
+        for step in steps:
+            if step.scope not in (None, modality):
+                raise InputError(f"it has {step}, but {each.fit_on} has {modality} rows only")
+        steps = tuple(replace(step, scope=None) for step in steps)
+        rows = {ANY: alone}
         origin += f":{modality}"
     else:
         pairs = pair_of(sets)
@@ -355,7 +359,7 @@ def seen_and_held_out(labels: Any, seen: Any) -> dict[str, np.ndarray]:
         seen: Labels of the seen classes.
     """
     known = np.isin(np.asarray(labels), np.unique(np.asarray(seen)))
-    return {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.sum() > 1}
+    return {name: mask for name, mask in (("seen", known), ("held out", ~known)) if mask.sum() > 1}
 
 
 def moved(fitted: Pipeline, sets: Sets) -> dict[str, Embeddings]:

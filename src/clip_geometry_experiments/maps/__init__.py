@@ -76,7 +76,7 @@ class HeldOutMapsConfig(MapsConfig):
     @model_validator(mode="after")
     def _has_classes(self) -> Self:
         if self.prompt is not None and isinstance(self.scored, StoredConfig):
-            raise InputError("a prompt needs a model and scored as a data set with classes; set prompt to null")
+            raise InputError("a prompt needs a data set with classes as `scored`, and a model; set prompt to null")
         return self
 
     @property
@@ -103,7 +103,8 @@ class Maps(MapsExperiment):
     def rows(self, each: MapConfig) -> list[Row]:
         assert isinstance(each, MapLine)
         with self.naming(each):
-            fitted, repair = self.fitted(each), self._repair(each)
+            fitted = self.fitted(each)
+            repair = self._repair(each)
             sets = moved(fitted, self.sets("scored"))
             rows = self._of_pairs(sets, repair)
             if self.config.prompt is not None:
@@ -131,23 +132,21 @@ class Maps(MapsExperiment):
                 for measure in named((*MEASURES, *SEARCHES))
                 for place in measured.places(measure)
             ]
-        found, at = search_index(MixedIndex.of(sets, "pairs"), repair), {"modality": "both"}
-        return [
-            Record(
-                measure,
-                found[number].value,
-                found[number].error if self.config.blocks else None,
-                n=len(sets[number.partition(".")[2]]),
-                at=at,
-            )
-            for measure, number in SEARCHES.items()
-        ]
+        scores = search_index(MixedIndex.of(sets, "pairs"), repair)
+        rows: list[Row] = []
+        for measure, number in SEARCHES.items():
+            error = scores[number].error if self.config.blocks else None
+            n = len(sets[number.partition(".")[2]])
+            rows.append(Record(measure, scores[number].value, error, n=n, at={"modality": "both"}))
+        return rows
 
     def _of_classes(self, image: Any, prompts: Any, repair: Repair | None) -> list[Row]:
         """Return accuracy among all classes, on images of seen classes and of held-out classes."""
-        rows, (measure,), chance = [], named([ZERO_SHOT]), 1 / len(np.unique(np.asarray(prompts.labels)))
-        for classes, chosen in seen_and_held_out(image.labels, self._seen).items():
-            part = {"image": image.take(chosen), "text": prompts}
+        (measure,) = named([ZERO_SHOT])
+        chance = 1 / len(np.unique(np.asarray(prompts.labels)))
+        rows: list[Row] = []
+        for classes, mask in seen_and_held_out(image.labels, self._seen).items():
+            part = {"image": image.take(mask), "text": prompts}
             if repair is None:
                 row = self.measured(part).row(measure, "both")
             else:
@@ -161,7 +160,7 @@ class Maps(MapsExperiment):
     def _seen(self) -> Any:
         labels = self.sets("pairs")["image"].labels
         if labels is None:
-            raise InputError("the labels of pairs say which classes are seen, but pairs has none; set prompt to null")
+            raise InputError("pairs has no labels, which say which classes are seen; set prompt to null")
         return labels
 
     # --- the report

@@ -43,7 +43,7 @@ class RepairTableConfig(RunConfig):
     def _distinct(cls, sets: tuple[SetConfig, ...]) -> tuple[SetConfig, ...]:
         names = [each.name for each in sets]
         if len(set(names)) < len(names):
-            raise InputError(f"sets have a name twice: {', '.join(names)}")
+            raise InputError(f"the sets are called {', '.join(names)}; expected distinct names")
         return sets
 
 
@@ -82,18 +82,18 @@ class RepairTableExperiment(Experiment):
         }
         repair = repair_of(name)
         try:
-            found = none if name == "none" else halves.judge(repair)
+            values = none if name == "none" else halves.judge(repair)
         except InputError as error:
             failed = {"note": f"not fitted: {error}", "at": {"set": each.name, "repair": name}}
             return [shared | Record(f"repair_table.{measure}", None, **failed) for measure in MEASURED]
-        return [shared | row for row in rows_of(each.name, name, repair, found, none, halves)]
+        return [shared | row for row in rows_of(each.name, name, repair, values, none, halves)]
 
     # --- the report
 
     def fresh_models(self) -> Sequence[str]:
         models = [model for each in self.config.sets for model, _ in each.sources() if model is not None]
-        return sorted({f"{each.model} (fresh)" if getattr(each, "fresh", False) else each.model
-                       for each in models if each.is_fresh})  # fmt: skip
+        fresh = [model for model in models if model.is_fresh]
+        return sorted({f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model for model in fresh})
 
     @cached_property
     def table(self) -> RepairTable:
