@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,11 @@ class TrainClip(TrainingStudy):
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:
-        configs: dict[str, DatasetConfig | None] = {
-            name: getattr(self.config, name) for name in ("data", "measured", "tested")
-        }
-        found = {name: load_dataset(config) for name, config in configs.items() if config is not None}
-        require_apart(found)
-        return found
+        config = self.config
+        configs = {"data": config.data, "measured": config.measured, "tested": config.tested}
+        datasets = {name: load_dataset(data) for name, data in configs.items() if data is not None}
+        require_apart(datasets)
+        return datasets
 
     def planned(self) -> Cell:
         if self.config.recorded is not None:
@@ -67,7 +67,7 @@ class TrainClip(TrainingStudy):
     def _recorded_file(self) -> Path:
         path = model_path(self.config.recorded or "")
         if not path.is_file():
-            raise InputError(f"recorded is {self.config.recorded!r}, but there is no file {path}")
+            raise InputError(f"recorded is {self.config.recorded!r}, but the file {path} does not exist")
         return path
 
     def _recorded_rows(self) -> list[Row]:
@@ -107,15 +107,16 @@ class TrainClip(TrainingStudy):
         architecture = self.config.architecture
         key = {"image_size": architecture.vision_cfg["image_size"], "text_cfg": architecture.text_cfg}
         key |= {"tokenizer": encoder.describe()["tokenizer"]}
-        found = load_pairs(self._datasets[name], image_bytes, encoder.tokenize, key)
-        return found.head(self.config.measured_pictures) if name == "measured" else found
+        pairs = load_pairs(self._datasets[name], image_bytes, encoder.tokenize, key)
+        return pairs.head(self.config.measured_pictures) if name == "measured" else pairs
 
     @cached_property
     def _trained(self) -> CaptionedImages:
         return self.pairs("data")
 
     def trainer(self) -> training.ClipTrainer:
-        pairs, prompts = self._trained, self._prompts(self.config.training_prompts or self.config.prompts)
+        pairs = self._trained
+        prompts = self._prompts(self.config.training_prompts or self.config.prompts)
         fresh = training.fresh_encoder(self.model_folder, self.config.seed)
         return training.ClipTrainer(fresh, pairs, prompts, self.config, device=self._device)
 
@@ -129,7 +130,9 @@ class TrainClip(TrainingStudy):
         return prompt_tokens(templates, names, self.encoder.tokenize, seen)
 
     def _rows(self) -> list[Row]:
-        config, measured, seen = self.config, self.pairs("measured"), self.prompts.seen
+        config = self.config
+        measured = self.pairs("measured")
+        seen = self.prompts.seen
         names = config.measures or measuring.NAMES
         callback = measuring.ClipCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
         trainer = self.trained(callback, Checkpoint.of(self.workspace.folder, self.cell.key))
@@ -202,10 +205,10 @@ class TrainClip(TrainingStudy):
         if all(each.config.tasks for each in planned):
             from clip_geometry_experiments.studies.train_clip.interventions import summary
 
-            return summary(row for of in rows for row in of)
+            return summary(chain.from_iterable(rows))
         if len(planned) == 1:
             return training_sentences(rows[0])
-        return arms_sentences([(each.label(), of) for each, of in zip(planned, rows, strict=True)])
+        return arms_sentences(list(zip([each.label() for each in planned], rows, strict=True)))
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Return the figures of one training; the figures of a sweep are drawn side by side by `together`."""

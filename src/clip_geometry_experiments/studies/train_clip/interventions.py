@@ -124,26 +124,28 @@ def claims() -> tuple[StudyClaim, ...]:
 
 def trainings(rows: Iterable[Mapping[str, Any]]) -> list[Training]:
     """Return the trainings of a run whose config has `tasks`, one per cell."""
-    found = []
+    result = []
     for _, group in groupby(rows, key=lambda row: row["cell"]):
         cell = list(group)
-        at, values = cell[0]["at"], {}
-        right: dict[str, list[tuple[float, int]]] = {}
+        at = cell[0]["at"]
+        values = {}
+        accuracies: dict[str, list[tuple[float, int]]] = {}  # (accuracy, number of images) on seen and held-out classes
         for row in cell:
             key = f"{row['measure']} {row['at'].get('modality', 'both')}"
             if "trajectory" in row:
-                ends = zip(("first", "last"), (row["trajectory"][0], row["trajectory"][-1]), strict=True)
-                values |= {f"{key} {state}": value for state, value in ends if value is not None}
+                ends = {"first": row["trajectory"][0], "last": row["trajectory"][-1]}
+                values |= {f"{key} {state}": value for state, value in ends.items() if value is not None}
             elif row["at"].get("pictures") == "tested":
                 state = "centered" if "center" in row["pipeline"] else "tested"
-                right.setdefault(f"{key} {state}", []).append((row["value"], row["n"]))
+                accuracies.setdefault(f"{key} {state}", []).append((row["value"], row["n"]))
         # pooled accuracy on images of seen and of held-out classes
-        values |= {key: math.fsum(v * n for v, n in each) / sum(n for _, n in each) for key, each in right.items()}
+        for key, parts in accuracies.items():
+            values[key] = math.fsum(share * n for share, n in parts) / sum(n for _, n in parts)
         objective = OBJECTIVES.get(at["arm"], f"ClipLoss at {at.get('temperature', 0.07):g}")
         dimension = next(row["d"] for row in cell if row["measure"] == ZERO_SHOT)
         noise, class_captions = at.get("caption_noise", 0.0), at.get("class_captions", 0.0)
-        found.append(Training(objective, dimension, noise, class_captions, cell[0]["seed"], values))
-    return found
+        result.append(Training(objective, dimension, noise, class_captions, cell[0]["seed"], values))
+    return result
 
 
 def in_grid(found: Sequence[Training]) -> list[Training]:
@@ -157,7 +159,9 @@ def in_grid(found: Sequence[Training]) -> list[Training]:
 
 def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
     """Return the number of a test for each seed. Raises InputError if the trainings cannot provide it."""
-    result, found = {}, found if test.factor == "class_captions" else in_grid(found)
+    if test.factor != "class_captions":
+        found = in_grid(found)
+    result = {}
     for seed in sorted({each.seed for each in found}):
         of_seed = [
             each
@@ -272,10 +276,11 @@ def judge(claim: StudyClaim, found: Sequence[Training]) -> DecidedClaim:
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say how many claims hold, with a sentence for each claim that these rows decide, in the order of claims.yaml."""
-    found, judged = trainings(rows), []
+    of_run = trainings(rows)
+    judged = []
     for claim in claims():
         with suppress(InputError):
-            judged.append(judge(claim, found))
+            judged.append(judge(claim, of_run))
     if not judged:
         return []
     seeds = max(len(each.effects) for each in judged)
