@@ -210,6 +210,6 @@ def test_data_without_the_modality_or_without_labels(tmp_path):
     rows = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
     np.save(tmp_path / "rows.npy", rows)
     stored = {"model": None, "data": {"embeddings": str(tmp_path / "rows.npy")}}
-    for modality, says in (("text", "has no text embeddings"), ("image", "carry no labels")):
+    for modality, says in (("text", "has no text embeddings"), ("image", "have no labels")):
         with pytest.raises(InputError, match=says):
             _ = Classify(configured(**stored, modality=modality), RunFolder(tmp_path / "run", "cpu")).loaded
