@@ -81,8 +81,8 @@ class Published:
 @cache
 def papers() -> dict[str, Paper]:
     """Return the papers with numbers by name, in the order of the file."""
-    found = read_yaml(FILE).items()
-    return {name: Paper(name, part["title"], part["reference"]) for name, part in found if "title" in part}
+    parts = read_yaml(FILE).items()
+    return {name: Paper(name, part["title"], part["reference"]) for name, part in parts if "title" in part}
 
 
 @cache
