@@ -1,7 +1,7 @@
 """The base class of experiments: the config, the planned cells, and the section of the report."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points, version
@@ -323,10 +323,24 @@ class Experiment(ABC):
 
     def fresh_models(self) -> Sequence[str]:
         """Return the models with untrained weights, which the banner of the report names."""
-        model = getattr(self.config, "model", None)
-        if model is None or not model.is_fresh:
-            return []
-        return [f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model]
+        return fresh_names([getattr(self.config, "model", None)])
+
+
+def data_options(config: Config, *left_out: str) -> dict[str, Any]:
+    """Return the options of a data set or a task that differ from the defaults, for result rows and reports.
+
+    Args:
+        config: The config of the data set or the task.
+        *left_out: Options to leave out, in addition to `name` and `split`.
+    """
+    excluded = {"name", "split", *left_out}
+    return config.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude=excluded)
+
+
+def fresh_names(models: Iterable[EncoderConfig | None]) -> list[str]:
+    """Return the names of the models with untrained weights, for the banner of the report."""
+    fresh = [model for model in models if model is not None and model.is_fresh]
+    return [f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model for model in fresh]
 
 
 def origin_words(row: Row) -> tuple[str, str, str]:

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.evaluate import zero_shot
 from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.base import data_options
 
 LR = 8e-3
 ZERO_SHOT = "zero_shot.top_1"
@@ -137,5 +138,4 @@ def save_half(model: nn.Module, path: Path) -> Path:
 
 def data_words(data: DatasetConfig) -> str:
     """Return a data set as words, such as `scenes, test, size 200`."""
-    options: dict[str, Any] = data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-    return ", ".join(filter(None, (data.name, data.split, option_words(options))))
+    return ", ".join(filter(None, (data.name, data.split, option_words(data_options(data)))))

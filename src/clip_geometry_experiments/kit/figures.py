@@ -11,15 +11,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed, plus_minus
-from clip_geometry.display.style import (
-    DASHED,
-    DOTTED,
-    NEUTRAL,
-    WIDTH,
-    error_dots,
-    name_lines,
-    styled,
-)
+from clip_geometry.display.origin import Row
+from clip_geometry.display.style import DASHED, DOTTED, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.gallery import Drawing
@@ -35,7 +28,6 @@ SIGNS = (("#009E73", "o"), ("#CC79A7", "^"), ("#E69F00", "s"), ("#56B4E9", "D"))
 DODGE = 0.24  # distance between the markers of a line's series, as a fraction of the line's height
 WORDS = Words(Path(__file__).with_name("words.j2"))
 
-Row = Mapping[str, Any]
 Series = Mapping[str, Mapping[str, Row]]  # legend → map → row
 
 
@@ -186,12 +178,7 @@ def deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
 
 
-def draw_maps(
-    rows: Sequence[Row],
-    measures: Mapping[str, str],
-    *,
-    key: str | None = None,
-) -> dict[str, Drawing]:
+def draw_maps(rows: Sequence[Row], measures: Mapping[str, str], *, key: str | None = None) -> dict[str, Drawing]:
     """Draw the figure of rows of maps.
 
     Args:

@@ -156,8 +156,7 @@ class MapsExperiment(Experiment):
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
-        words = {"name", "title", "description", "maps"}
-        settings = config.model_dump(mode="json", serialize_as_any=True, exclude=words | config.data_fields())
+        settings = config.settings("maps", *config.data_fields())
         for each in config.maps:
             roles = dict.fromkeys((*config.SCORED, *filter(None, [each.fit_on])))
             data = {

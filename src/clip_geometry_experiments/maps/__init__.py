@@ -1,6 +1,5 @@
 """The experiment `maps`: how maps and repairs change geometry, retrieval and zero-shot accuracy of the same pairs."""
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -20,7 +19,7 @@ from clip_geometry.search.repairs import Repair, make_repair, repairs
 from clip_geometry_experiments.kit.base import Source, experiments
 from clip_geometry_experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved, seen_and_held_out
 from clip_geometry_experiments.kit.stored import StoredConfig
-from clip_geometry_experiments.maps.figures import draw, sentences
+from clip_geometry_experiments.maps.figures import draw, sentences, share_error
 
 ZERO_SHOT = "zero_shot.top_1"
 MEASURES = ("modality_gap", "average_cosine", "isoscore[unbiased]", "modality_silhouette", "matching_cosine",
@@ -151,9 +150,8 @@ class Maps(MapsExperiment):
                 row = self.measured(part).row(measure, "both")
             else:
                 row = Record(ZERO_SHOT, accuracy(repair, part), n=len(part["image"]))
-            error = row.get("standard_error") or math.sqrt(row["value"] * (1 - row["value"]) / row["n"])
             at = {"modality": "both", "classes": classes}
-            rows.append({**row, "standard_error": error, "null_value": chance, "at": at})
+            rows.append({**row, "standard_error": share_error(row), "null_value": chance, "at": at})
         return rows
 
     @cached_property

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from clip_geometry.display.numbers import as_number, brief, percent
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import COLOR, INK, MARKER, SECOND
 from clip_geometry_experiments.kit.figures import map_dots, map_sentences
 from clip_geometry_experiments.report.gallery import Drawing
 
-Row = Mapping[str, Any]
 Key = tuple[str, str, str]  # measure, modality, classes
 
 GAP: Key = ("modality_gap", "both", "")
@@ -97,7 +96,7 @@ def sentences(rows: Sequence[Row]) -> list[str]:
             )
             sentence += f"{percent(own[name]['value'])} are still images"
         sentences.append(f"{sentence}.")
-    shares = [row | {"standard_error": _error(row)} for row in map(dict, rows) if row["measure"] in RECALLS]
+    shares = [row | {"standard_error": share_error(row)} for row in map(dict, rows) if row["measure"] in RECALLS]
     sentences += map_sentences(shares, RECALLS, key=None)
     raised = [name for name in scores if name in accuracies and scores[name]["value"] > scores[first]["value"]]
     if raised:
@@ -112,7 +111,7 @@ def sentences(rows: Sequence[Row]) -> list[str]:
     return sentences + map_sentences(rows, {ACCURACY[0]: "zero-shot accuracy"}, key="classes", of="classes")
 
 
-def _error(row: Row) -> float:
+def share_error(row: Row) -> float:
     """Return the standard error of a share: the recorded one, or else that of n independent draws."""
     value = row["value"]
     return as_number(row.get("standard_error")) or math.sqrt(max(0.0, value * (1 - value)) / row["n"])

@@ -75,13 +75,7 @@ def paper_pages(
                 "tables": tables(lines),
             }
         )
-    shared = {
-        "wrapped": _wrapped,
-        "meaning": VERDICTS,
-        "cited": _cited,
-        "escaped": _escaped,
-        "run_words": _run_words,
-    }
+    shared = {"wrapped": _wrapped, "meaning": VERDICTS, "cited": _cited, "escaped": _escaped, "run_words": _run_words}
     pages = {each["paper"].name: render(HERE / "paper.md.j2", **each, **shared) for each in about}
     pages["index"] = render(HERE / "papers.md.j2", papers=about, **shared)
     return {f"{name}.md": page for name, page in pages.items()}

@@ -11,15 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed
-from clip_geometry.display.style import (
-    COLOR,
-    HEIGHT,
-    INK,
-    MARKER,
-    NEUTRAL,
-    WIDTH,
-    styled,
-)
+from clip_geometry.display.style import COLOR, HEIGHT, INK, MARKER, NEUTRAL, WIDTH, styled
 from clip_geometry.geometry import singular_values
 from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed, percent
 from clip_geometry.display.origin import Row, pipeline_words, with_options
@@ -18,12 +17,10 @@ from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows
 from clip_geometry_experiments.report import figures
+from clip_geometry_experiments.report.figures import Pairs, Rows
 
 STANDARD = ("singular_directions", "cosine_distributions")
 MOST_PANELS = 4  # panels that the alternative text describes one by one
-
-Rows = NDArray[np.floating]
-Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 
 @dataclass(frozen=True)

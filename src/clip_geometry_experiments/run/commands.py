@@ -20,9 +20,7 @@ def run(
     config: Annotated[
         Path,
         typer.Argument(
-            metavar="CONFIG",
-            help="a YAML file, or a name: list configs",
-            autocompletion=lambda: [*shipped_configs()],
+            metavar="CONFIG", help="a YAML file, or a name: list configs", autocompletion=lambda: [*shipped_configs()]
         ),
     ],
     overrides: Overrides = None,

@@ -125,10 +125,7 @@ def load_task(config: TaskConfig) -> Any:
 
 
 def single_label_task(
-    config: TaskConfig,
-    texts: Sequence[Sequence[str]],
-    labels: Sequence[int | None],
-    class_names: Sequence[str],
+    config: TaskConfig, texts: Sequence[Sequence[str]], labels: Sequence[int | None], class_names: Sequence[str]
 ) -> Task:
     """Return a task of texts. Examples with a label of None or -1 are left out.
 
@@ -214,6 +211,19 @@ def make_task(
         )
     content = [list(items), examples.tolist(), labels.tolist(), list(class_names)]
     return Task(name, tuple(items), examples, labels, tuple(class_names), digest(content), dropped)
+
+
+def require_columns(table: Table, *groups: Sequence[str]) -> Sequence[str]:
+    """Return the first group of columns that a table has.
+
+    Raises:
+        InputError: If the table lacks a column of every group.
+    """
+    for columns in groups:
+        if set(columns) <= set(table.names):
+            return columns
+    expected = " or ".join(map(", ".join, groups))
+    raise InputError(f"{table.path} has the columns {', '.join(table.names)}; expected {expected}")
 
 
 def distinct(rows: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:

@@ -81,8 +81,7 @@ def load_stsb(config: StsbConfig) -> ScoredPairs:
         InputError: If a score is outside 0 to 5, or if all scores are equal.
     """
     table = base.published_table(config, f"text/glue/stsb_{config.split}.parquet", ("nyu-mll/glue", "stsb"))
-    if not {*SENTENCES, "label"} <= set(table.names):
-        raise InputError(f"{table.path} has the columns {', '.join(table.names)}; expected sentence1, sentence2, label")
+    base.require_columns(table, (*SENTENCES, "label"))
     labels: list[float | None] = []
     for row, cell in enumerate(table.values("label"), start=1):
         if cell in (None, "", -1, -1.0) or cell != cell:
@@ -143,8 +142,7 @@ def load_squad(config: SquadConfig) -> Questions:
 
 
 def _read_questions(table: Table) -> Iterator[Question]:
-    if not set(SQUAD_COLUMNS) <= set(table.names):
-        raise InputError(f"{table.path} has the columns {', '.join(table.names)}; expected {', '.join(SQUAD_COLUMNS)}")
+    base.require_columns(table, SQUAD_COLUMNS)
     for question, passage, answers in zip(*(table.values(name) for name in SQUAD_COLUMNS), strict=True):
         if not (isinstance(question, str) and isinstance(passage, str) and isinstance(answers, Mapping)):
             raise InputError(

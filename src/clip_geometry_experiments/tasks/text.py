@@ -55,11 +55,8 @@ def load(source: TextSource, config: base.FileTaskConfig) -> base.Task:
     """
     name = source.file.format(config.split.replace("validation", source.validation))
     table = base.published_table(config, name, source.hub, source.hub_split)
-    columns = next((group for group in source.columns if set(group) <= set(table.names)), None)
-    label = next((name for name in LABELS if name in table.names), None)
-    if columns is None or label is None:
-        wanted = " or ".join(", ".join((*group, "label")) for group in source.columns)
-        raise InputError(f"{table.path} has the columns {', '.join(table.names)}; expected {wanted}")
+    label = next((name for name in LABELS if name in table.names), LABELS[0])
+    *columns, _ = base.require_columns(table, *((*group, label) for group in source.columns))
     classes = {name: k for k, name in enumerate(source.class_names)}
     labels: list[int | None] = []
     for row, cell in enumerate(table.values(label), start=1):
@@ -128,10 +125,7 @@ GLUE = {
 }
 for _name, (_columns, _classes) in GLUE.items():
     _source = TextSource(
-        columns=(_columns,),
-        class_names=_classes,
-        file=f"text/glue/{_name}_{{}}.parquet",
-        hub=("nyu-mll/glue", _name),
+        columns=(_columns,), class_names=_classes, file=f"text/glue/{_name}_{{}}.parquet", hub=("nyu-mll/glue", _name)
     )
     base.tasks.add(_name, base.TaskEntry(GlueConfig, partial(load, _source)))
 

@@ -55,7 +55,7 @@ class ContextualConfig(RunConfig):
     def _known_source(self) -> Self:
         if len(set(self.layers)) < len(self.layers) or any(layer < 0 for layer in self.layers):
             raise InputError(f"layers = {list(self.layers)}; expected different numbers from 0 (the embeddings) on")
-        if self.of_vocabulary:
+        if isinstance(self.model, WordsConfig):  # the vectors of a vocabulary
             if self.data is not None or self.layers:
                 raise InputError("words:PATH uses all words of its file; leave data and layers out")
             return self
@@ -67,10 +67,6 @@ class ContextualConfig(RunConfig):
         if self.probes == 1:
             raise InputError("probes = 1 has no standard error; expected 0 for none, or at least 2")
         return self
-
-    @property
-    def of_vocabulary(self) -> bool:
-        return isinstance(self.model, WordsConfig)
 
     @property
     def places(self) -> tuple[int | None, ...]:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from clip_geometry.display.numbers import number, plus_minus
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.registry import InputError
@@ -36,7 +37,6 @@ LIDS = {  # (metric, whether computed with the published convention) → measure
     ("cosine", True): "lid[cai2021-cosine]",
 }
 
-Row = Mapping[str, Any]
 words = Words(Path(__file__).with_name("words.j2"))
 
 

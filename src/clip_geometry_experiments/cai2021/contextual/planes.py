@@ -35,11 +35,7 @@ KINDS = {
 BRACKETS = ("-LRB-", "-RRB-", "-LCB-", "-RCB-", "-LSB-", "-RSB-")  # spelling in treebanks
 # tag prefixes of the Penn Treebank and the Brown corpus
 NUMBERS = ("CD", "OD")
-CLASSES = {
-    "noun": ("N",),
-    "verb": ("V", "MD", "BE", "HV", "DO"),
-    "adjective, adverb": ("J", "RB", "RN", "QL"),
-}
+CLASSES = {"noun": ("N",), "verb": ("V", "MD", "BE", "HV", "DO"), "adjective, adverb": ("J", "RB", "RN", "QL")}
 
 Layers = Mapping[int | None, Callable[[], Embeddings]]  # layer → function that reads its rows
 

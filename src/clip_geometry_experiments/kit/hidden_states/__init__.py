@@ -18,12 +18,7 @@ from clip_geometry.encoders.base import EncodedRows, Encoder, EncoderConfig, Enc
 from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.encoders.sentence import WHEELS, full_name
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.kit.hidden_states.rows import (
-    SubWords,
-    in_sub_words,
-    text_rows,
-    units_of,
-)
+from clip_geometry_experiments.kit.hidden_states.rows import SubWords, in_sub_words, text_rows, units_of
 
 EXPECTED = "an encoder or decoder in transformers' layout"
 CLIP = re.compile(r"(open_clip|hf-hub|local-dir):.|scenes-clip/.")  # how the names of CLIP models begin

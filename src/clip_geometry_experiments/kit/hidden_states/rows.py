@@ -64,12 +64,7 @@ def word_of_each(spans: np.ndarray, text: str, words: Sequence[str], cut: bool) 
 
 
 def in_sub_words(
-    tokenizer: Any,
-    texts: Sequence[str],
-    limit: int,
-    *,
-    clean: Callable[[str], str] = str,
-    full: bool = False,
+    tokenizer: Any, texts: Sequence[str], limit: int, *, clean: Callable[[str], str] = str, full: bool = False
 ) -> list[SubWords]:
     """Texts through a fast tokenizer of transformers, truncated to `limit` tokens.
 

@@ -14,6 +14,7 @@ from clip_geometry.display.numbers import fixed, number
 from clip_geometry.display.style import HEIGHT, INK, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit import figures
+from clip_geometry_experiments.kit.trajectories import Values
 from clip_geometry_experiments.mickus2024.classify.rows import SHUFFLED, kind_of, of_seeds
 from clip_geometry_experiments.report.gallery import Drawing
 
@@ -24,7 +25,6 @@ LEGEND = 60  # characters per line of a legend, with 5 for each key
 ACCURACY = "classify.accuracy"
 LEARNING = {"classify.loss": ("loss", (0, None)), ACCURACY: ("accuracy", (0, 1.03))}
 
-Values = NDArray[np.float64]  # (seeds, states)
 Updates = NDArray[np.integer]
 Curves = Mapping[Any, Values]  # LayerPlace → values
 

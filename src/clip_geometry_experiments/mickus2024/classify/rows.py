@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import trajectories
+from clip_geometry_experiments.kit.trajectories import Values
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig, known_measure
 from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask, Loaded
 from clip_geometry_experiments.mickus2024.classify.training import LayerPlace, Model
@@ -19,7 +19,6 @@ SEED = "classifier.seed"  # seed of the initial weights; a row's own `seed` is f
 KINDS = ("silhouette", "isoscore")  # measures that are correlated
 SHUFFLED = "shuffled labels"
 
-Values = NDArray[np.float64]
 Curves = dict[LayerPlace, Values]  # LayerPlace → values (seeds, states)
 
 

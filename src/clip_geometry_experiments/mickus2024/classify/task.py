@@ -15,7 +15,7 @@ from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_rows
 from clip_geometry.steps import parse_pipeline
 from clip_geometry.transforms.pipeline import Pipeline
-from clip_geometry_experiments.kit.base import RunFolder
+from clip_geometry_experiments.kit.base import RunFolder, data_options
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry_experiments.tasks import Task
 from clip_geometry_experiments.tasks.items import held_out, labeled_task
@@ -141,8 +141,7 @@ def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loa
         if len(rows) != len(task.items):
             raise InputError(f"only {len(rows)} of the {len(task.items)} items of {task.name} could be embedded")
         # the data set called `task` serves only to embed the items
-        options = config.task.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-        source = {"dataset": task.name, "data_options": options, "split": config.task.split}
+        source = {"dataset": task.name, "data_options": data_options(config.task), "split": config.task.split}
     sets = {modality: rows}
     steps = parse_pipeline(config.pipeline)
     fitted, transformed = Pipeline(steps).fit_transform({modality: rows.vectors}, origin=origin_of(sets))

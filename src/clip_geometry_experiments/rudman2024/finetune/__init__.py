@@ -34,7 +34,11 @@ class Finetune(Experiment):
     @cached_property
     def examples(self) -> tuple[data.Examples, data.Examples]:
         """The training examples and the validation examples."""
-        return data.train_and_validation(self.config)
+        config = self.config
+        train = data.load_examples(config.task)
+        if config.held_out:
+            return data.hold_out(train, config.held_out, config.seed)
+        return train, data.load_examples(config.validation_task())
 
     @cached_property
     def inputs(self) -> tuple[data.Windows, data.Windows]:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from clip_geometry.encoders.hf import context_length
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.rudman2024.finetune.config import FinetuneConfig
 from clip_geometry_experiments.tasks import Task, TaskConfig, load_task
 from clip_geometry_experiments.tasks.items import held_out
 from clip_geometry_experiments.tasks.targets import ScoredPairs
@@ -73,14 +72,6 @@ def load_examples(config: TaskConfig) -> Examples:
     starts = np.array([each.answers[0].start for each in loaded.questions], dtype=np.int64)
     answers = tuple(tuple(answer.text for answer in each.answers) for each in loaded.questions)
     return Examples(name, "span", texts, starts, (), loaded.revision, split, answers)
-
-
-def train_and_validation(config: FinetuneConfig) -> tuple[Examples, Examples]:
-    """Return the training and the validation examples. Raises InputError if no such share can be held out."""
-    train = load_examples(config.task)
-    if config.held_out:
-        return hold_out(train, config.held_out, config.seed)
-    return train, load_examples(config.validation_task())
 
 
 def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:

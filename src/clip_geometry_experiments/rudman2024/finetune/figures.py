@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed, plus_minus
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.base import distinct_labels
@@ -30,7 +31,6 @@ OTHERS = {COSREG: "#009E73", TOP: "#AA4499"}
 MARKERS = {COSREG: "s", TOP: "D"}
 WIDEST = 5.0  # λ of the most saturated color
 
-Row = Mapping[str, Any]
 Values = Mapping[Method, NDArray[np.float64]]  # method → values of its seeds
 
 words = Words(Path(__file__).with_name("words.j2"))

@@ -19,6 +19,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.training.losses import hidden_rows, second_moments
 from clip_geometry_experiments.kit import training, trajectories
+from clip_geometry_experiments.kit.base import data_options
 from clip_geometry_experiments.report.figures import sampled_cosines
 from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, Windows
@@ -256,12 +257,9 @@ def loss_row(losses: Sequence[float], epoch_steps: int) -> Record:
 
 def context(config: FinetuneConfig, validation: Examples) -> Row:
     """Return the fields that all rows share."""
-    options = config.task.model_dump(
-        mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"}
-    )
     own: Row = {"model": config.model.model, "model_options": config.model.options()}
     own |= {} if config.precision == "fp32" else {"dtype": config.precision}
-    return training.context(validation.name, validation.split, options, config.seed, **own)
+    return training.context(validation.name, validation.split, data_options(config.task), config.seed, **own)
 
 
 def performance_rows(found: Mapping[str, TaskMetric], examples: Examples) -> Iterator[Record]:

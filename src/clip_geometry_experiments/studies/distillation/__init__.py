@@ -141,7 +141,7 @@ class Distillation(TrainingStudy):
 
     def planned(self) -> Cell:
         config = self.config
-        define = config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
+        define = config.settings()
         sets = []
         for data in (config.data, config.measured):  # each in the teacher's language and its own
             sets += dict.fromkeys(part for name in config.languages for part in parallel(data, config.languages, name))

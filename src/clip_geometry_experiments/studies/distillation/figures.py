@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from clip_geometry.display.numbers import plus_minus
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import COLORS, NEUTRAL, WIDTH
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import LINES, Panel, PanelCurve, panels_figure
@@ -21,7 +22,6 @@ PANELS = {  # (measure, classes) → label
     ("distillation.unexplained", None): "1 − R²",
 }
 
-Row = Mapping[str, Any]
 words = Words(Path(__file__).with_name("words.j2"))
 
 

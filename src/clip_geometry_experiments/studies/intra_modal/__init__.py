@@ -102,8 +102,7 @@ class IntraModal(base.Experiment):
 
     def facts(self) -> Mapping[str, Any]:
         config = self.config
-        options = config.data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-        data = f"{with_options(config.data.name, options)}, {config.data.split}"
+        data = f"{with_options(config.data.name, base.data_options(config.data))}, {config.data.split}"
         return {"model": config.model.model, "data": data, "starts": len(config.seeds)}
 
     @classmethod

@@ -1,11 +1,11 @@
 """Figure and sentences about intra-modal retrieval with native and with inverted features."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import INK, NEUTRAL, SECOND, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
 from clip_geometry.modalities import plural
@@ -16,8 +16,6 @@ from clip_geometry_experiments.report.gallery import Drawing
 NUMBERS = {"native": ("native features", INK, "o", -0.12), "inverted": ("inverted features", SECOND, "D", 0.12)}
 TIE = 2.0  # standard errors
 WORDS = Words(Path(__file__).with_name("words.j2"))
-
-Row = Mapping[str, Any]
 
 
 def draw_intra_modal(rows: Sequence[Row]) -> dict[str, Drawing]:

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from clip_geometry.measuring.views import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, fresh_names, read_explanations
 from clip_geometry_experiments.studies.repair_table.data import SetConfig
 from clip_geometry_experiments.studies.repair_table.figures import draw_table, tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, repair_of
@@ -91,9 +91,7 @@ class RepairTableExperiment(Experiment):
     # --- the report
 
     def fresh_models(self) -> Sequence[str]:
-        models = [model for each in self.config.sets for model, _ in each.sources() if model is not None]
-        fresh = [model for model in models if model.is_fresh]
-        return sorted({f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model for model in fresh})
+        return sorted(set(fresh_names(model for each in self.config.sets for model, _ in each.sources())))
 
     @cached_property
     def table(self) -> RepairTable:

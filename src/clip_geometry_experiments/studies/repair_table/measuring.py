@@ -181,10 +181,7 @@ def _mixing(fit: Sets, rows: Sets) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the probe does not converge if a plane separates the rows exactly
         separated = linear_probe(train, modalities[0], test, modalities[1], C=C)["mean_per_class"]
-    return {
-        "ilisi": geometry.ilisi(image, text, k=few),
-        "separability": separated,
-    }
+    return {"ilisi": geometry.ilisi(image, text, k=few), "separability": separated}
 
 
 def _mean(measure: Callable[[str], float], names: Iterable[str]) -> float:

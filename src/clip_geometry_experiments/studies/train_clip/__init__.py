@@ -56,7 +56,7 @@ class TrainClip(TrainingStudy):
     def planned(self) -> Cell:
         if self.config.recorded is not None:
             return Cell({"recorded": sha256_of(self._recorded_file)}, self._recorded_rows, "recorded states")
-        define = self.config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
+        define = self.config.settings()
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "open_clip_torch")}}

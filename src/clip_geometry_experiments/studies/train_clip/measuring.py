@@ -25,11 +25,11 @@ from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_
 from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
+from clip_geometry_experiments.studies.train_clip.figures import SEPARABILITY
 from clip_geometry_experiments.studies.train_clip.training import ClipTrainer
 
 PIPELINE = ("normalize",)
 CENTERED = (*PIPELINE, "center")
-SEPARABILITY = "modality_separability.logistic_regression.cross_validated"
 LOSS, TEMPERATURE, ACCURACY = "train_clip.loss", "train_clip.temperature", "train_clip.accuracy"
 GAP_DIMENSIONS = "train_clip.gap_dimensions"
 PROBE_C = 100.0  # unit rows need more than the default of 1

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed
-from clip_geometry.display.origin import with_options
+from clip_geometry.display.origin import Row, with_options
 from clip_geometry.display.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
 from clip_geometry.rows.matrix import as_rows, unit_rows
@@ -19,7 +19,6 @@ from clip_geometry_experiments.kit.figures import Panel, PanelCurve, panels_figu
 from clip_geometry_experiments.report.figures import new_axes, singular_plane
 from clip_geometry_experiments.report.gallery import Drawing
 
-Row = Mapping[str, Any]
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
 # one entry per tower: (title, modality, heading → points (n, 2) and the share of squared length along the first axis)
 Planes = Sequence[tuple[str, str, Mapping[str, tuple[NDArray, float]]]]
@@ -176,8 +175,9 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
     drawn["cosine_of_fresh_models"] = Drawing("The cone at initialization", cosine_dots(over_seeds(table)), caption)
     for k, (model, own) in enumerate(table.groupby("model", sort=False), start=1):
         name = short_name(model)
-        title = f"Where the cone arises: {name}"
-        drawn[f"layers_{k}"] = Drawing(title, layer_curves(own), _layers_caption(own))
+        layered = own[own.layer.notna()]
+        caption = WORDS("layers", layered.operation.str.contains("stem").any(), _origin(layered))
+        drawn[f"layers_{k}"] = Drawing(f"Where the cone arises: {name}", layer_curves(own), caption)
         first = own[(own.seed == own.seed.iloc[0]) & own.layer.isna()]
         planes = _planes(first, embeddings)
         title = f"With and without biases: {name}" + (f" ({PAPER[name]})" if name in PAPER else "")
@@ -255,11 +255,6 @@ def _title(modality: str, mode: str) -> str:
 def _origin(table: Frame) -> str:
     """Return models, data, n and seeds for the end of a caption."""
     return WORDS("origin", list(table.model.unique()), table.data.unique(), sorted(table.seed.unique()))
-
-
-def _layers_caption(table: Frame) -> str:
-    layered = table[table.layer.notna()]
-    return WORDS("layers", layered.operation.str.contains("stem").any(), _origin(layered))
 
 
 def _planes(finals: Frame, embeddings: Callable[[Row], NDArray]) -> Planes:

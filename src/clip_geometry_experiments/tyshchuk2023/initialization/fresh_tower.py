@@ -16,6 +16,7 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.steps import parse_pipeline
+from clip_geometry_experiments.kit.base import data_options
 from clip_geometry_experiments.tyshchuk2023.initialization import random_network as theory
 from clip_geometry_experiments.tyshchuk2023.initialization.trace import AffineMeans, Norm, Operation, Trace, trace
 
@@ -57,12 +58,11 @@ def run_tower(
     size = n if encoder.config.depends_on_batch else batch_size
     batches = (_batch(encoder, side, range(start, min(start + size, n))) for start in range(0, n, size))
     traced = trace(encoder, modality, batches)
-    own = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
     provenance = {
         "model": encoder.config.model,
         "model_options": dict(options),
         "dataset": data.name,
-        "data_options": own | ({} if limit is None else {"limit": limit}),
+        "data_options": data_options(data) | ({} if limit is None else {"limit": limit}),
         "split": data.split,
     }
     embeddings = Embeddings(traced.rows[-1].numpy(), modality, provenance=provenance)

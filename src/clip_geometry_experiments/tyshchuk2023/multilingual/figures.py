@@ -18,7 +18,7 @@ from clip_geometry.results import Row
 from clip_geometry_experiments.kit.figures import MARKERS
 from clip_geometry_experiments.kit.languages import spoken
 from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, new_axes
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Rows, new_axes
 from clip_geometry_experiments.report.gallery import Drawing
 
 NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # the defaults of UMAP
@@ -27,7 +27,6 @@ COLUMNS = 3  # columns of panels, as in the paper
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
 
-Rows = NDArray[np.floating]
 Sets = Sequence[tuple[str, Rows]]  # (language, rows)
 
 
@@ -96,10 +95,7 @@ def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float
             from umap import UMAP
 
             plane = UMAP(
-                n_neighbors=min(NEIGHBORS, len(rows) - 1),
-                min_dist=LEAST_DISTANCE,
-                random_state=seed % 2**32,
-                n_jobs=1,
+                n_neighbors=min(NEIGHBORS, len(rows) - 1), min_dist=LEAST_DISTANCE, random_state=seed % 2**32, n_jobs=1
             ).fit_transform(rows)
     finally:  # numba changes the thread count of the OpenMP runtime that it shares with torch, and leaves it changed
         torch.set_num_threads(threads)

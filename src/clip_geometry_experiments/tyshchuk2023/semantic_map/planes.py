@@ -10,12 +10,11 @@ from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_aligned, as_rows, require_spread
 from clip_geometry.transforms.paired import Procrustes
+from clip_geometry_experiments.report.figures import Pairs, Rows
 
 SIZE, JITTER = 1e-4, 0.01  # standard deviation of the initial t-SNE points, and of their jitter relative to it
 
-Rows = NDArray[np.floating]
 Points = NDArray[np.float64]
-Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 
 def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x") -> tuple[Points, float]:
