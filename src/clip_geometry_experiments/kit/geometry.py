@@ -161,11 +161,11 @@ class GeometryExperiment(Experiment):
         For splits, they state the cosines of matching and of random pairs. For a model before and after its training,
         they state what the training changed. Otherwise there are none, and the report has the verdict on each run.
         """
-        runs = [{row["measure"]: row for row in each.finished_rows()} for each in planned]
-        split = None not in [each.config.split for each in planned]
+        runs = [{row["measure"]: row for row in run.finished_rows()} for run in planned]
+        split = None not in [run.config.split for run in planned]
         if split and all(rows.keys() >= set(COSINES) for rows in runs):
-            return _of_splits([each.config for each in planned], runs)
-        models = [each.config.model for each in planned]
+            return _of_splits([run.config for run in planned], runs)
+        models = [run.config.model for run in planned]
         if len(models) != 2 or None in models or models[0].model != models[1].model:
             return []
         if not models[0].is_fresh or models[1].is_fresh:

@@ -86,7 +86,7 @@ class MapsConfig(RunConfig):
     @property
     def used(self) -> frozenset[str]:
         """The roles that maps are fitted on or scored on."""
-        return frozenset(one_map.fit_on for one_map in self.maps if one_map.fit_on is not None).union(self.SCORED)
+        return frozenset(config.fit_on for config in self.maps if config.fit_on is not None).union(self.SCORED)
 
     @classmethod
     @abstractmethod
@@ -95,15 +95,15 @@ class MapsConfig(RunConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names = [each.row for each in self.maps]
+        names = [config.row for config in self.maps]
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"two maps are called {name!r}; give every row its own name")
-        for each in self.maps:
-            if each.fit_on is not None and each.fit_on not in self.sources:
+        for config in self.maps:
+            if config.fit_on is not None and config.fit_on not in self.sources:
                 known = ", ".join(self.ROLES)
                 raise InputError(
-                    f"the map {each.row!r} is fitted on {each.fit_on!r}, which is not set; expected one of {known}"
+                    f"the map {config.row!r} is fitted on {config.fit_on!r}, which is not set; expected one of {known}"
                 )
         check_sources(self.model, **self.sources)
         return self
@@ -137,74 +137,87 @@ class MapsExperiment(Experiment):
         limit, batch_size = self.config.limit, self.config.batch_size
         return self.workspace.embeddings(model, data, limit=limit, batch_size=batch_size, only=only)
 
-    def fitted(self, each: MapConfig) -> Pipeline:
+    def fitted(self, map_config: MapConfig) -> Pipeline:
         """Return a map fitted on its data. Only the last fitted map is kept."""
-        if self._last is None or self._last[0] != each:
-            with self.naming(each):
-                self._last = each, fit(each, self.sets(each.fit_on or next(iter(self.config.sources))))
+        if self._last is None or self._last[0] != map_config:
+            with self.naming(map_config):
+                self._last = (
+                    map_config,
+                    fit(map_config, self.sets(map_config.fit_on or next(iter(self.config.sources)))),
+                )
         return self._last[1]
 
     _last: tuple[MapConfig, Pipeline] | None = None
 
     @contextmanager
-    def naming(self, each: MapConfig) -> Iterator[None]:
+    def naming(self, map_config: MapConfig) -> Iterator[None]:
         """Prefix InputErrors raised in this context with the name of the map."""
         try:
             yield
         except InputError as error:
-            raise InputError(f"the map {each.row!r}: {error}") from None
+            raise InputError(f"the map {map_config.row!r}: {error}") from None
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
         settings = config.settings("maps", *config.data_fields())
-        for each in config.maps:
-            roles = dict.fromkeys((*config.SCORED, *filter(None, [each.fit_on])))
+        for map_config in config.maps:
+            roles = dict.fromkeys((*config.SCORED, *filter(None, [map_config.fit_on])))
             data = {
                 role: source.model_dump(mode="json") | self.workspace.revisions(config.model, source)
                 for role in roles
                 if (source := config.sources.get(role)) is not None
             }
-            define = {"map": each.model_dump(mode="json"), "data": data, **settings}
-            yield Cell(define, partial(self.rows, each), each.row)
+            define = {"map": map_config.model_dump(mode="json"), "data": data, **settings}
+            yield Cell(define, partial(self.rows, map_config), map_config.row)
 
     @abstractmethod
-    def rows(self, each: MapConfig) -> list[Row]:
+    def rows(self, map_config: MapConfig) -> list[Row]:
         """Return the result rows of one map."""
 
-    def scored(self, each: MapConfig, role: str, measures: Sequence[Measure], **at: Any) -> list[Row]:
+    def scored(self, map_config: MapConfig, role: str, measures: Sequence[Measure], **at: Any) -> list[Row]:
         """Return measures of the rows of a role after the map, with standard errors over the items and null values.
 
         Args:
-            each: The map.
+            map_config: The map.
             role: The role.
             measures: The measures.
             **at: More keys of `at`.
         """
-        fitted, sets = self.fitted(each), self.sets(role)
-        with self.naming(each):
+        fitted, sets = self.fitted(map_config), self.sets(role)
+        with self.naming(map_config):
             measured = self.measured(moved(fitted, sets))
             rows = [measured.row(measure, place) for measure in measures for place in measured.places(measure)]
-        shared = {**measured.context(), "pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
-        return [{**shared, **row, "at": {"row": each.row, **at}} for row in rows]
+        shared = {**measured.context(), "pipeline": list(map_config.pipeline), "fitted_on": fitted.fitted_on}
+        return [{**shared, **row, "at": {"row": map_config.row, **at}} for row in rows]
 
     def measured(self, sets: Sets) -> MeasuredSets:
         """Return sets that a map was already applied to, ready for measuring."""
         return MeasuredSets(sets, (), seed=self.config.seed, blocks=self.config.blocks)
 
     def share_rows(
-        self, each: MapConfig, name: str, scores: Mapping[str, float], scored: Sets, fitted_on: str | None, **own: Any
+        self,
+        map_config: MapConfig,
+        name: str,
+        scores: Mapping[str, float],
+        scored: Sets,
+        fitted_on: str | None,
+        **own: Any,
     ) -> list[Row]:
         """Return result rows of scores that are shares of the scored images, with binomial standard errors.
 
         Args:
-            each: The map.
+            map_config: The map.
             name: Prefix of the measure names, such as the name of the evaluator.
             scores: Name of a score → share in [0, 1].
             scored: The sets that were scored.
             fitted_on: What the map was fitted on, None if it has no fitted step.
             **own: More fields of the rows.
         """
-        shared = {**context(scored, seed=self.config.seed), "pipeline": list(each.pipeline), "fitted_on": fitted_on}
+        shared = {
+            **context(scored, seed=self.config.seed),
+            "pipeline": list(map_config.pipeline),
+            "fitted_on": fitted_on,
+        }
         n, d = scored["image"].vectors.shape
         return [
             shared
@@ -212,7 +225,7 @@ class MapsExperiment(Experiment):
                 f"{name}.{key}",
                 value,
                 math.sqrt(value * (1 - value) / n),
-                **{"n": n, "d": d, "at": {"row": each.row, "split": "test"}, **own},
+                **{"n": n, "d": d, "at": {"row": map_config.row, "split": "test"}, **own},
             )
             for key, value in scores.items()
         ]
@@ -323,17 +336,17 @@ class ProbeExperiment(MapsExperiment):
         return sets["image"], sets["text"]
 
 
-def fit(each: MapConfig, sets: Sets) -> Pipeline:
+def fit(map_config: MapConfig, sets: Sets) -> Pipeline:
     """Fit a map.
 
     Args:
-        each: The map. Steps that learn from pairs use all pairs of the sets.
+        map_config: The map. Steps that learn from pairs use all pairs of the sets.
         sets: The rows before any map. A map that is fitted on a single set applies to every modality.
 
     Raises:
         InputError: If a step is for a modality that is not in the sets.
     """
-    steps = parse_pipeline(each.pipeline)
+    steps = parse_pipeline(map_config.pipeline)
     rows = {name: side.vectors for name, side in sets.items()}
     pairs = None
     origin = origin_of(sets)
@@ -341,7 +354,7 @@ def fit(each: MapConfig, sets: Sets) -> Pipeline:
         ((modality, alone),) = rows.items()
         for step in steps:
             if step.scope not in (None, modality):
-                raise InputError(f"it has {step}, but {each.fit_on} has {modality} rows only")
+                raise InputError(f"it has {step}, but {map_config.fit_on} has {modality} rows only")
         steps = tuple(replace(step, scope=None) for step in steps)
         rows = {ANY: alone}
         origin += f":{modality}"

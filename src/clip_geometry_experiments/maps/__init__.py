@@ -99,28 +99,28 @@ class Maps(MapsExperiment):
 
     Config = HeldOutMapsConfig
 
-    def rows(self, each: MapConfig) -> list[Row]:
-        assert isinstance(each, MapLine)
-        with self.naming(each):
-            fitted = self.fitted(each)
-            repair = self._repair(each)
+    def rows(self, map_config: MapConfig) -> list[Row]:
+        assert isinstance(map_config, MapLine)
+        with self.naming(map_config):
+            fitted = self.fitted(map_config)
+            repair = self._repair(map_config)
             sets = moved(fitted, self.sets("scored"))
             rows = self._of_pairs(sets, repair)
             if self.config.prompt is not None:
                 prompts = self.embeddings(self.config.model, self.config.prompted, only="text")
                 rows += self._of_classes(sets["image"], moved(fitted, prompts)["text"], repair)
         shared = self.measured(sets).context()
-        shared |= {"pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
+        shared |= {"pipeline": list(map_config.pipeline), "fitted_on": fitted.fitted_on}
         if repair is not None:
-            shared |= {"pipeline": [*each.pipeline, repair.name], "fitted_on": origin_of(self.sets("pairs"))}
-        return [{**shared, **row, "at": {"row": each.row, **row["at"]}} for row in rows]
+            shared |= {"pipeline": [*map_config.pipeline, repair.name], "fitted_on": origin_of(self.sets("pairs"))}
+        return [{**shared, **row, "at": {"row": map_config.row, **row["at"]}} for row in rows]
 
-    def _repair(self, each: MapLine) -> Repair | None:
+    def _repair(self, map_config: MapLine) -> Repair | None:
         """Return the repair of a line, fitted on the pairs after the map of the line; None if the line has none."""
-        if each.repair is None:
+        if map_config.repair is None:
             return None
-        sets = moved(self.fitted(each), self.sets("pairs"))
-        return make_repair(each.repair).fit(MixedIndex.of(sets, "pairs").known())
+        sets = moved(self.fitted(map_config), self.sets("pairs"))
+        return make_repair(map_config.repair).fit(MixedIndex.of(sets, "pairs").known())
 
     def _of_pairs(self, sets: Sets, repair: Repair | None) -> list[Row]:
         """Return the geometry and searches of the rows, or for a repair the searches by its scores."""

@@ -296,7 +296,7 @@ class LedgerEntry:
     def variants(self) -> tuple[Variant, ...]:
         """The variants of our number, with complete selectors."""
         variants = self.rule.variants or (Variant(label=""),)
-        return tuple(each.model_copy(update={"where": {**self.rule.where, **each.where}}) for each in variants)
+        return tuple(variant.model_copy(update={"where": {**self.rule.where, **variant.where}}) for variant in variants)
 
     @property
     def factor(self) -> float:

@@ -134,4 +134,4 @@ def _run_words(judged: Judged) -> str:
 def _cited(evidence: Sequence[str]) -> str:
     """Format the evidence, with tests and bare commands as code."""
     code = re.compile(r"tests/|clip-geometry run (?!.*, [a-z]+ )")
-    return ", ".join(f"`{each}`" if code.match(each) else each for each in evidence)
+    return ", ".join(f"`{source}`" if code.match(source) else source for source in evidence)

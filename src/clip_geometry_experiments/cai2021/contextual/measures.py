@@ -122,10 +122,10 @@ class Neighborhoods(NamedTuple):
     def two_nn(self) -> float:
         """Return `two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
         logs = (self.logs[:, 0] - self.logs[:, 1]).sort().values
-        kept = min(int(len(logs) * (1 - DISCARD)), len(logs) - 1)
-        if kept < 1 or logs[kept - 1] == 0:
-            raise InputError("the two nearest rows are equally far from every row that is kept, or none is kept")
-        return float(slope_on_ratios(logs[:kept], len(logs)))
+        used = min(int(len(logs) * (1 - DISCARD)), len(logs) - 1)
+        if used < 1 or logs[used - 1] == 0:
+            raise InputError("the two nearest rows are equally far from every row that is kept, or no row is kept")
+        return float(slope_on_ratios(logs[:used], len(logs)))
 
 
 def neighborhoods(

@@ -149,7 +149,7 @@ def text_rows(
     hidden: Callable[[Sequence[SubWords]], Sequence[Tensor]],
 ) -> EncodedRows:
     """Rows ordered by text, then layer, then position. hidden: from texts to the (n, t, d) states of each layer."""
-    counts = np.array([len(each) for each in units])
+    counts = np.array([len(unit) for unit in units])
     before = len(layers) * (np.cumsum(counts) - counts)
     chunks: list[list[int]] = [[]]  # of texts of similar length
     for k in sorted(np.flatnonzero(counts).tolist(), key=lambda k: len(texts[k].ids)):
@@ -178,5 +178,5 @@ def text_rows(
     item = np.repeat(np.arange(len(texts)), len(layers) * counts)
     columns = {"layer": np.concatenate([np.repeat(np.asarray(layers, np.int32), count) for count in counts])}
     for name in units[0].columns:
-        columns[name] = np.concatenate([np.tile(each.columns[name], len(layers)) for each in units])
+        columns[name] = np.concatenate([np.tile(of_text.columns[name], len(layers)) for of_text in units])
     return EncodedRows(torch.from_numpy(vectors), item, columns, sum(text.lost for text in texts))

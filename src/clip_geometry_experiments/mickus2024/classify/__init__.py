@@ -141,21 +141,21 @@ class Classify(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Classify]") -> list[str]:
-        curves = [curves_of(each.finished_rows()) for each in planned]
+        curves = [curves_of(run.finished_rows()) for run in planned]
         return sentences(dict(zip(cls._labels(planned), curves, strict=True)))
 
     @classmethod
     def _labels(cls, planned: "Sequence[Classify]") -> list[str]:
         """Label several runs by the options that differ between them or from the defaults."""
-        changed = {name for each in planned for name in each.config.options()}
-        return numbered_labels(distinct_labels([each.label(changed) for each in planned]))
+        changed = {name for run in planned for name in run.config.options()}
+        return numbered_labels(distinct_labels([run.label(changed) for run in planned]))
 
     @classmethod
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> list[FigureEntry]:
         """Draw the figures of several runs (for example, of several tasks) in one."""
         tasks = {
-            label: (each._recorded, first_relation(curves_of(each.finished_rows())))
-            for label, each in zip(cls._labels(planned), planned, strict=True)
+            label: (run._recorded, first_relation(curves_of(run.finished_rows())))
+            for label, run in zip(cls._labels(planned), planned, strict=True)
         }
         origin = f"Adam with lr {planned[0].config.lr:g}."
         return save_drawings(draw_tasks(tasks), folder, origin=origin, group="all runs together")

@@ -155,7 +155,7 @@ def relation_figure(relations: Mapping[str, Relation]) -> Figure:
     circle: Any = {"marker": "o", "ls": "none", "color": NEUTRAL, "markerfacecolor": "white"}
     start = Line2D([], [], **circle, label="before the first update")
     handles = [*(lines if len(lines) > 1 else []), start]
-    columns = legend_columns([str(each.get_label()) for each in handles])
+    columns = legend_columns([str(handle.get_label()) for handle in handles])
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     return figure
 
@@ -166,8 +166,10 @@ def legend_columns(labels: Sequence[str]) -> int:
     return max(1, min(3, LEGEND // (widest + 5)))
 
 
-def _stacked(panels: list[figures.Panel], base: float = 0.6, each: float = 1.5, **legend: Any) -> Figure:
-    return figures.panels_figure(panels, size=(WIDTH, base + each * len(panels)), xlabel="update", **legend)
+def _stacked(panels: list[figures.Panel], base_height: float = 0.6, panel_height: float = 1.5, **legend: Any) -> Figure:
+    return figures.panels_figure(
+        panels, size=(WIDTH, base_height + panel_height * len(panels)), xlabel="update", **legend
+    )
 
 
 def _by_examples(

@@ -68,9 +68,9 @@ def load_examples(config: TaskConfig) -> Examples:
         return Examples(name, "class", texts, loaded.labels, loaded.class_names, loaded.revision, split)
     if isinstance(loaded, ScoredPairs):
         return Examples(name, "score", loaded.texts, loaded.scores, (), loaded.revision, split)
-    texts = tuple((each.question, each.passage) for each in loaded.questions)
-    starts = np.array([each.answers[0].start for each in loaded.questions], dtype=np.int64)
-    answers = tuple(tuple(answer.text for answer in each.answers) for each in loaded.questions)
+    texts = tuple((question.question, question.passage) for question in loaded.questions)
+    starts = np.array([question.answers[0].start for question in loaded.questions], dtype=np.int64)
+    answers = tuple(tuple(answer.text for answer in question.answers) for question in loaded.questions)
     return Examples(name, "span", texts, starts, (), loaded.revision, split, answers)
 
 

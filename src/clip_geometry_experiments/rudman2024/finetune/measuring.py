@@ -168,10 +168,10 @@ def best_span(scores: np.ndarray, places: np.ndarray, longest: int) -> Best | No
     return float(sums[first, last]), int(places[inside[first], 0]), int(places[inside[last], 1])
 
 
-def answers(passages: Sequence[str], example: Sequence[int], found: Iterable[Best | None]) -> list[str]:
+def answers(passages: Sequence[str], example: Sequence[int], spans: Iterable[Best | None]) -> list[str]:
     """Return the best answer of each passage over its windows, copied from the passage; "" if there is none."""
     best: dict[int, Best] = {}
-    for k, span in zip(example, found, strict=True):
+    for k, span in zip(example, spans, strict=True):
         if span is not None and (k not in best or span[0] > best[k][0]):
             best[k] = span
     return [passage[best[k][1] : best[k][2]] if k in best else "" for k, passage in enumerate(passages)]
@@ -262,9 +262,9 @@ def context(config: FinetuneConfig, validation: Examples) -> Row:
     return training.context(validation.name, validation.split, data_options(config.task), config.seed, **own)
 
 
-def performance_rows(found: Mapping[str, TaskMetric], examples: Examples) -> Iterator[Record]:
+def performance_rows(task_metrics: Mapping[str, TaskMetric], examples: Examples) -> Iterator[Record]:
     """Yield a record per metric; the main metric is also `finetune.performance`, so that tasks can be compared."""
-    for k, (name, metric) in enumerate(found.items()):
+    for k, (name, metric) in enumerate(task_metrics.items()):
         value = metric()
         fields: Row = {"standard_error": metric.standard_error, "n": len(examples), "d": None}
         if not math.isfinite(value):

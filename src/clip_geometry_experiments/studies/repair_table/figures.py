@@ -32,13 +32,13 @@ def short(name: str) -> str:
 def draw(table: RepairTable) -> Figure:
     """Draw the improvements and losses of each repair, and its mean rank with ties by each group of measures."""
     names, rankings = _order(table), table.rankings
-    bars = [BAR * len(each.ties()) + 0.55 for each in rankings.values()]
+    bars = [BAR * len(ranking.ties()) + 0.55 for ranking in rankings.values()]
     heights = [LINE * len(names) + 1.3, *bars]
     figure = Figure(figsize=(WIDTH, sum(heights) + 0.35), layout="constrained")
     axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     _balance_panel(figure, axes[0], table, names)
-    for panel, (group, each) in zip(axes[1:], rankings.items(), strict=True):
-        _rank_panel(panel, group, each, names)
+    for panel, (group, ranking) in zip(axes[1:], rankings.items(), strict=True):
+        _rank_panel(panel, group, ranking, names)
     return figure
 
 
@@ -66,13 +66,15 @@ def _balance_panel(figure: Figure, axes: Axes, table: RepairTable, names: list[s
     image = axes.imshow(balance, cmap=colors, vmin=-sets - 0.5, vmax=sets + 0.5, aspect="auto", interpolation="nearest")
     if mixed:
         axes.plot(*zip(*mixed, strict=True), ".", color=INK, markersize=2)
-    axes.set_xticks(range(len(measures)), [each.title for each in measures.values()], rotation=50, ha="left")
+    axes.set_xticks(
+        range(len(measures)), [table_measure.title for table_measure in measures.values()], rotation=50, ha="left"
+    )
     axes.set_yticks(range(len(names)), [f"{short(name)}  {k}" for k, name in enumerate(names, start=1)])
     axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False, pad=0)
     axes.tick_params(axis="both", length=0, labelsize=7)
     axes.grid(visible=False)
     right, below = len(measures) - 0.5, len(names) - 0.5
-    groups = [each.group for each in measures.values()]
+    groups = [table_measure.group for table_measure in measures.values()]
     _lines(axes, [((k - 0.5, k - 0.5), (-0.5, below)) for k in range(1, len(measures))], color="white", linewidth=0.8)
     _lines(axes, [((-0.5, right), (k - 0.5, k - 0.5)) for k in range(1, len(names))], color="white", linewidth=0.8)
     edges = [k - 0.5 for k in range(1, len(groups)) if groups[k] != groups[k - 1]]

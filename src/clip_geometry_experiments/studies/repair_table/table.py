@@ -97,7 +97,7 @@ def rows_of(
     of: str,
     name: str,
     repair: Repair,
-    found: Mapping[str, Sequence[float]],
+    by_split: Mapping[str, Sequence[float]],
     none: Mapping[str, Sequence[float]],
     halves: measuring.Halves,
 ) -> list[Row]:
@@ -111,14 +111,14 @@ def rows_of(
         of: Name of the set.
         name: Name of the repair.
         repair: The repair.
-        found: Mapping from measure to its value on each split, NaN if undefined.
+        by_split: Mapping from measure to its value on each split, NaN if undefined.
         none: Values without a repair, in the same form.
         halves: The halves of the set.
     """
     rows: list[Row] = []
     at = {"set": of, "repair": name}
-    for measure, each in measuring.MEASURED.items():
-        values = np.array(found[measure], dtype=float)
+    for measure, table_measure in measuring.MEASURED.items():
+        values = np.array(by_split[measure], dtype=float)
         if np.isnan(values).any():
             of_scores = measure in measuring.OF_ROWS and not isinstance(repair, measuring.RowRepair)
             note = measuring.NO_ROWS if of_scores else measuring.NO_CLASSES
@@ -130,7 +130,7 @@ def rows_of(
         if abs(change) <= quantile(len(values)) * error + 1e-12:
             verdict = "tie"
         else:
-            verdict = "better" if change * each.better > 0 else "worse"
+            verdict = "better" if change * table_measure.better > 0 else "worse"
         compared = {
             "change": change,
             "change_error": error,
@@ -180,7 +180,11 @@ class RepairTable:
     def measures(self) -> dict[str, measuring.TableMeasure]:
         """The measures of the table; measures that are only recorded are included if the table has their values."""
         known = {measure for _, _, measure in self.values}
-        return {name: each for name, each in measuring.MEASURES.items() if not each.recorded or name in known}
+        return {
+            name: table_measure
+            for name, table_measure in measuring.MEASURES.items()
+            if not table_measure.recorded or name in known
+        }
 
     @cached_property
     def repairs(self) -> tuple[str, ...]:
@@ -209,8 +213,10 @@ class RepairTable:
     def rankings(self) -> dict[str, Ranking]:
         """Group of measures → ranking of the repairs over the sets, without groups of fewer than two sets."""
         rankings = {}
-        for group in dict.fromkeys(each.group for each in self.measures.values()):
-            names, scores = self.scores([name for name, each in self.measures.items() if each.group == group])
+        for group in dict.fromkeys(table_measure.group for table_measure in self.measures.values()):
+            names, scores = self.scores(
+                [name for name, table_measure in self.measures.items() if table_measure.group == group]
+            )
             if len(scores) > 1 and len(names) > 1:
                 rankings[group] = ranking(names, scores)
         return rankings

@@ -201,14 +201,14 @@ class TrainClip(TrainingStudy):
 
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
-        rows = [each.finished_rows() for each in planned]
-        if all(each.config.tasks for each in planned):
+        rows = [run.finished_rows() for run in planned]
+        if all(run.config.tasks for run in planned):
             from clip_geometry_experiments.studies.train_clip.interventions import summary
 
             return summary(chain.from_iterable(rows))
         if len(planned) == 1:
             return training_sentences(rows[0])
-        return arms_sentences(list(zip([each.label() for each in planned], rows, strict=True)))
+        return arms_sentences(list(zip([run.label() for run in planned], rows, strict=True)))
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Return the figures of one training; the figures of a sweep are drawn side by side by `together`."""
@@ -221,10 +221,10 @@ class TrainClip(TrainingStudy):
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> list[FigureEntry]:
         """Draw all trainings side by side; the trainings of a grid with tasks are compared by claims instead."""
-        if all(each.config.tasks for each in planned):
+        if all(run.config.tasks for run in planned):
             return []
-        labels = numbered_labels([each.label() for each in planned])
-        arms = {label: curves_of(each.finished_rows()) for label, each in zip(labels, planned, strict=True)}
+        labels = numbered_labels([run.label() for run in planned])
+        arms = {label: curves_of(run.finished_rows()) for label, run in zip(labels, planned, strict=True)}
         return save_drawings(draw_train_clip(arms), folder, origin=planned[0].origin(), prefix="arms_")
 
     def origin(self) -> str:

@@ -137,7 +137,7 @@ class Generalization(ProbeExperiment):
         "class_generalization.known": "zero-shot accuracy on known classes",
     }
 
-    def rows(self, each: MapConfig) -> list[Row]:
+    def rows(self, map_config: MapConfig) -> list[Row]:
         config = self.config
         fit_x, _ = self.labeled("train")
         image, text = self.labeled("test")
@@ -147,7 +147,7 @@ class Generalization(ProbeExperiment):
         order = np.argsort(labels)  # row k of the texts is class k
         by_draw = [
             class_generalization(
-                Pipeline(each.pipeline),
+                Pipeline(map_config.pipeline),
                 fit_x.vectors,
                 fit_x.labels,
                 image.vectors,
@@ -158,12 +158,12 @@ class Generalization(ProbeExperiment):
             )
             for draw in range(config.draws)
         ]
-        fitted_on = f"{origin_of({'image': fit_x})}: images and prompts of known classes" if each.learns else None
+        fitted_on = f"{origin_of({'image': fit_x})}: images and prompts of known classes" if map_config.learns else None
 
         def rows_of(draws: Sequence[Mapping[str, float]]) -> list[Row]:
             numbers = [name.partition(".")[2] for name in self.explanations]
             means = {key: float(np.mean([scores[key] for scores in draws])) for key in numbers}
-            rows = self.share_rows(each, "class_generalization", means, {"image": image, "text": text}, fitted_on)
+            rows = self.share_rows(map_config, "class_generalization", means, {"image": image, "text": text}, fitted_on)
             return [_over_draws(row, draws) for row in rows]
 
         first: list[Row] = [{**row, "at": {**row["at"], "draw": 0}} for row in rows_of(by_draw[:1])]

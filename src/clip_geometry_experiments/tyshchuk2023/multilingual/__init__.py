@@ -160,8 +160,8 @@ class Multilingual(base.Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
-        labels = base.distinct_labels([each.label() for each in planned]) if len(planned) > 1 else [""]
-        by_run = [tell(each.finished_rows(), label) for each, label in zip(planned, labels, strict=True)]
+        labels = base.distinct_labels([run.label() for run in planned]) if len(planned) > 1 else [""]
+        by_run = [tell(run.finished_rows(), label) for run, label in zip(planned, labels, strict=True)]
         return [sentence for of_kind in zip(*by_run, strict=False) for sentence in of_kind]
 
     def drawings(self) -> Mapping[str, Any]:
