@@ -52,7 +52,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="the run is of repair_table")
     parser.add_argument("--where", type=yaml.safe_load, help="selectors of records for an article, as YAML")
     given = parser.parse_args()
-    folder, options = ROOT / "docs/reproduction", {"label": given.label}
+    folder = ROOT / "docs/reproduction"
+    options = {"label": given.label}
     if given.table or given.where is not None:
         folder = ROOT / "docs/findings/records"
     try:

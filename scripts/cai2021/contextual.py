@@ -20,7 +20,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/contextual"), help="folder of the embeddings")
     options = parser.parse_args()
     folder = options.out / f"{options.model}-{options.data}".replace("/", "-").replace(":", "-")
-    model, data = cg.encoders.resolve_encoder(options.model), cg.data.load_dataset(options.data)
+    model = cg.encoders.resolve_encoder(options.model)
+    data = cg.data.load_dataset(options.data)
     cg.embed(model, data, folder, limit=options.limit)
     words = cg.read_store(folder, limit=options.limit)["text"]
 

@@ -116,7 +116,8 @@ def task(
 ) -> list[dict[str, Any]]:
     """Return what is predicted and what is true, for each number, candidate and size of the index."""
     compared = cg.search.compare_repairs(part, NAMES, splits=splits, seed=seed)
-    served, rows = compared.served(), []
+    served = compared.served()
+    rows = []
     for role, name in (("recommended", compared.recommended), ("repair", served.name if served else "none")):
         if name == "none":
             continue

@@ -225,7 +225,8 @@ def _across(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | 
     name, other = names if generator.integers(2) else names[::-1]
     rows, queries = folder.sets[name], folder.sets[other][folder.native[other]]
     row = int(generator.choice(np.flatnonzero(folder.native[name])))
-    mean, usual = queries.mean(0, dtype=np.float64), first_for(rows, queries).max()
+    mean = queries.mean(0, dtype=np.float64)
+    usual = first_for(rows, queries).max()
     strength = float(generator.uniform(0.15, 0.5))
     while strength <= 1.5:
         moved = rows.copy()
@@ -337,7 +338,8 @@ def not_unit(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
     """All rows of one modality keep lengths that vary (log-normal, by 5 to 50%), or 5 to 50% of them do. Not in stores,
     which hold raw rows by design."""
     name = list(folder.sets)[generator.integers(len(folder.sets))]
-    n, spread = len(folder), generator.uniform(0.05, 0.5)
+    n = len(folder)
+    spread = generator.uniform(0.05, 0.5)
     lengths = 10 * np.exp(spread * generator.normal(size=n))
     partly = bool(generator.integers(2))
     rows = _some(n, max(5, int(generator.uniform(0.05, 0.5) * n)), generator, block=True) if partly else np.arange(n)

@@ -29,7 +29,8 @@ def main() -> None:
 
     scores = []
     for _ in range(options.draws):
-        x, c_0 = draw(options.rows), Moments.of(draw(options.larger)).covariance
+        x = draw(options.rows)
+        c_0 = Moments.of(draw(options.larger)).covariance
         scores.append([isoscore(x), isoscore(x, unbiased=True), isoscore_star(x, c_0, zeta=options.zeta)])
     print(
         f"true IsoScore {truth:.3f}; {options.draws} samples of {options.rows} rows in {options.dimension} dimensions"

@@ -277,7 +277,7 @@ def centering_figure(numbers: Numbers) -> Figure:
     for key, name in REPAIRS.items():
         scores = numbers.coco["image"][key]
         place = 100 * scores["own_share"].value, 100 * scores["r_at_1"].value
-        align = "right" if key == "center" else "left" if key == "posterior" else "center"
+        align = {"center": "right", "posterior": "left"}.get(key, "center")
         axes.annotate(name, place, shifts[key], textcoords="offset points", ha=align, fontsize=7.5, color=INK)
     ceiling = 100 * numbers.coco["image"]["none"]["cross_r_at_1"].value
     axes.axhline(ceiling, color=IMAGE, linestyle=DOTTED, label="image queries among captions only")

@@ -15,7 +15,8 @@ def main() -> None:
     parser.add_argument("--data", default="cifar100", help="a labeled set")
     parser.add_argument("--limit", type=int, default=5000, help="number of images per split")
     options = parser.parse_args()
-    model, sets = cg.encoders.resolve_encoder(options.model), {}
+    model = cg.encoders.resolve_encoder(options.model)
+    sets = {}
     for split in ("train", "test"):
         data = cg.data.load_dataset(options.data, split=split)
         folder = Path("runs/script-linear-probe") / split

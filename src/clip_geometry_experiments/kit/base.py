@@ -31,8 +31,8 @@ def _encoder(value: Any) -> EncoderConfig:
     """Return the config of a model, given as a name (`open_clip:…`) or a section {model: open_clip:…, seed: 1, …}."""
     if isinstance(value, EncoderConfig):
         return value
-    section = {"model": value} if isinstance(value, str) else dict(value) if isinstance(value, dict) else {}
-    if not isinstance(section.get("model"), str):
+    section = {"model": value} if isinstance(value, str) else value
+    if not isinstance(section, dict) or not isinstance(section.get("model"), str):
         raise InputError("expected a model name or a section with the key 'model'")
     return resolve_encoder(**section)
 

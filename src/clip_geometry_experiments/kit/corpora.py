@@ -313,7 +313,8 @@ class WikiText2Config(HubCorpusConfig):
         for place, word in enumerate(line.words, start=1):
             if word in (".", "?", "!") or place == len(line.words):
                 yield f"{row}.{number}", Sentence(line.words[start:place])
-                start, number = place, number + 1
+                start = place
+                number = number + 1
 
 
 @contextmanager

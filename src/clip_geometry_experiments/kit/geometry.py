@@ -111,7 +111,8 @@ class GeometryExperiment(Experiment):
         return HeldOutSets(part, fitted, **options)
 
     def cells(self) -> Iterator[Cell]:
-        config, shared = self.config, self.settings()
+        config = self.config
+        shared = self.settings()
         asked = config.measures is not None
         for measure in named(config.measures) if asked else by_group():
             yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, asked), measure.name)

@@ -162,10 +162,10 @@ class MapsExperiment(Experiment):
         settings = config.settings("maps", *config.data_fields())
         for map_config in config.maps:
             roles = dict.fromkeys((*config.SCORED, *filter(None, [map_config.fit_on])))
+            sources = {role: config.sources[role] for role in roles if role in config.sources}
             data = {
                 role: source.model_dump(mode="json") | self.workspace.revisions(config.model, source)
-                for role in roles
-                if (source := config.sources.get(role)) is not None
+                for role, source in sources.items()
             }
             define = {"map": map_config.model_dump(mode="json"), "data": data, **settings}
             yield Cell(define, partial(self.rows, map_config), map_config.row)
@@ -183,7 +183,8 @@ class MapsExperiment(Experiment):
             measures: The measures.
             **at: More keys of `at`.
         """
-        fitted, sets = self.fitted(map_config), self.sets(role)
+        fitted = self.fitted(map_config)
+        sets = self.sets(role)
         with self.naming(map_config):
             measured = self.measured(moved(fitted, sets))
             rows = [measured.row(measure, place) for measure in measures for place in measured.places(measure)]

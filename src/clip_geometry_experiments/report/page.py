@@ -187,7 +187,8 @@ def _explained(rows: Iterable[Row], explanations: Mapping[str, Explanation]) -> 
 
 def _references(text: str) -> list[tuple[str, str]]:
     """Return the pieces of a reference, each with its address, or "" for plain text."""
-    pieces, end = [], 0
+    pieces = []
+    end = 0
     for match in _REFERENCE.finditer(text):
         scheme, _, rest = match[0].partition(":")
         resolver = _RESOLVERS.get(scheme.lower())

@@ -104,13 +104,14 @@ class Contextual(Experiment):
         model, data = self._names
         lost = {key: self.words.embeddings.provenance.get(key) or None for key in ("truncated", "lost")}
         types = self.words.types(self.words.rows(self.config.places[0]))
+        case = "folded" if config.fold_case else "as written"
         return {
             "model": model,
             "data": data,
             "layers": list(config.layers) or None,
             "rows of a layer": n,
             "types": None if types is None else len(set(types)),
-            "case": None if types is None else "folded" if config.fold_case else "as written",
+            "case": None if types is None else case,
             "dimension": d,
             "pipeline": "raw",
             "truncated sentences": lost["truncated"],

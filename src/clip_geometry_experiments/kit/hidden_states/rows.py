@@ -158,11 +158,13 @@ def text_rows(
         chunks[-1].append(k)
     vectors = None
     for chunk in filter(None, chunks):
-        states, count = hidden([texts[k] for k in chunk]), counts[chunk]
+        states = hidden([texts[k] for k in chunk])
+        count = counts[chunk]
         if vectors is None:
             vectors = np.empty((len(layers) * counts.sum(), states[0].shape[2]), dtype=np.float32)
         # in the states of the chunk: the places of the sub-words, and the unit that each is part of
-        length, starts = states[0].shape[1], np.cumsum(count) - count
+        length = states[0].shape[1]
+        starts = np.cumsum(count) - count
         place = np.concatenate([k * length + units[text].place for k, text in enumerate(chunk)])
         unit = np.concatenate([start + units[text].unit for start, text in zip(starts, chunk, strict=True)])
         where, into = (torch.from_numpy(each).to(states[0].device) for each in (place, unit))

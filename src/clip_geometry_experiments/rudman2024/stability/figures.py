@@ -37,7 +37,8 @@ def numbers_of(rows: Sequence[Row]) -> pd.DataFrame:
     """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        label, zeta = label_of(**row["at"]), row["at"].get("zeta", np.nan)
+        label = label_of(**row["at"])
+        zeta = row["at"].get("zeta", np.nan)
         shared = {"cloud": row["dataset"], "n": row["n"], "label": label, "zeta": zeta, "truth": row["truth"]}
         numbers = lines.setdefault((row["dataset"], row["n"], label), shared)
         numbers[row["measure"].removeprefix("stability.")] = np.nan if row["value"] is None else row["value"]
@@ -93,7 +94,8 @@ def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
 def shrinkage_figure(numbers: pd.DataFrame) -> Figure:
     """Draw Figure 4 of the paper, with one panel per cloud."""
     stars = numbers.dropna(subset=["zeta"]).sort_values("zeta", kind="stable")
-    truths, sizes = _truths(numbers), _some(sorted(numbers["n"].unique()), SHOWN_SIZES)
+    truths = _truths(numbers)
+    sizes = _some(sorted(numbers["n"].unique()), SHOWN_SIZES)
     figure = Figure(figsize=(WIDTH, 0.5 + 1.75 * len(truths)), layout="constrained")
     panels = figure.subplots(len(truths), 1, sharex=True, squeeze=False)[:, 0]
     colors = [tuple(LIGHTER + (DARKER - LIGHTER) * share) for share in np.linspace(0, 1, len(sizes))]
@@ -115,7 +117,8 @@ def shrinkage_figure(numbers: pd.DataFrame) -> Figure:
 @styled
 def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
     """Draw two panels per cloud, bias and root mean square error of the estimates, on common axes."""
-    truths, sizes = _truths(numbers), sorted(numbers["n"].unique())
+    truths = _truths(numbers)
+    sizes = sorted(numbers["n"].unique())
     known = numbers.dropna(subset=["rmse"]).sort_values("n", kind="stable")
     figure = Figure(figsize=(WIDTH, 0.6 + 1.45 * len(truths)), layout="constrained")
     panels = figure.subplots(len(truths), 2, sharex=True, sharey="col", squeeze=False)

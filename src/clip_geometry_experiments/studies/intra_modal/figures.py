@@ -46,7 +46,9 @@ def tell(rows: Sequence[Row]) -> list[str]:
     for modality, numbers in _by_modality(rows).items():
         gain = numbers["gain"]
         z = gain["value"] / gain["standard_error"] if gain["standard_error"] else 0.0
-        verdict = "tie" if abs(z) <= TIE else "better" if z > 0 else "worse"
+        verdict = "better" if z > 0 else "worse"
+        if abs(z) <= TIE:
+            verdict = "tie"
         sentences.append(WORDS("gain", plural(modality), numbers, verdict))
     return sentences
 

@@ -31,7 +31,8 @@ def short(name: str) -> str:
 @styled
 def draw(table: RepairTable) -> Figure:
     """Draw the improvements and losses of each repair, and its mean rank with ties by each group of measures."""
-    names, rankings = _order(table), table.rankings
+    names = _order(table)
+    rankings = table.rankings
     bars = [BAR * len(ranking.ties()) + 0.55 for ranking in rankings.values()]
     heights = [LINE * len(names) + 1.3, *bars]
     figure = Figure(figsize=(WIDTH, sum(heights) + 0.35), layout="constrained")

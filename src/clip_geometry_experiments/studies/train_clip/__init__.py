@@ -126,7 +126,8 @@ class TrainClip(TrainingStudy):
         return self._prompts(self.config.prompts)
 
     def _prompts(self, templates: Sequence[str]) -> ClassPrompts:
-        names, seen = self._trained.class_names, np.unique(self._trained.labels)
+        names = self._trained.class_names
+        seen = np.unique(self._trained.labels)
         return prompt_tokens(templates, names, self.encoder.tokenize, seen)
 
     def _rows(self) -> list[Row]:
@@ -161,7 +162,8 @@ class TrainClip(TrainingStudy):
         config, data = self.config, self.config.tested
         if data is None:
             return []
-        tested, seen = self.pairs("tested"), self.prompts.seen
+        tested = self.pairs("tested")
+        seen = self.prompts.seen
         origin = self._origin(data, {})
 
         def share(place: measuring.Place, value: float, **more: Any) -> Row:
@@ -228,7 +230,8 @@ class TrainClip(TrainingStudy):
         return save_drawings(draw_train_clip(arms), folder, origin=planned[0].origin(), prefix="arms_")
 
     def origin(self) -> str:
-        config, names = self.config, load_dataset(self.config.measured).class_names or ()
+        config = self.config
+        names = load_dataset(self.config.measured).class_names or ()
         chance = f"zero-shot among {len(names)} classes, chance {1 / len(names):.4f}; " if names else ""
         if config.class_captions:
             chance += f"{config.class_captions:.0%} of the training captions name the class only; "

@@ -43,7 +43,8 @@ class ArchitectureConfig(Config):
 
     def __str__(self) -> str:
         """Return a description such as `test_byobnet; text: 1 layer of width 128; 256 columns`."""
-        text, layers = self.text_cfg, self.vision_cfg.get("layers")
+        text = self.text_cfg
+        layers = self.vision_cfg.get("layers")
         kind = "ResNet" if isinstance(layers, list) else "ViT"
         tower = self.vision_cfg.get("timm_model_name") or f"{kind}, layers {layers}"
         depth = "1 layer" if text["layers"] == 1 else f"{text['layers']} layers"

@@ -152,7 +152,8 @@ def require_apart(datasets: Mapping[str, Dataset]) -> None:
 
 def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np.ndarray, int]:
     """Return the token ids of all captions and the number of truncated captions."""
-    parts, truncated = [], 0
+    parts = []
+    truncated = 0
     with progress("preparing captions", total=len(text)) as advance:
         for start in range(0, len(text), CHUNK):
             texts = [str(text.load(k)) for k in range(start, min(start + CHUNK, len(text)))]

@@ -64,7 +64,8 @@ def encode(
     Returns:
         Image rows (n, d), caption rows (n, d), and unit class rows (k, d).
     """
-    model, device = trainer.model.eval(), trainer.device
+    model = trainer.model.eval()
+    device = trainer.device
     rows = np.arange(len(pairs))
     size = len(pairs) if batch_norm == "batch" else BATCH
     with inference(), batch_statistics(model) if batch_norm == "batch" else nullcontext():

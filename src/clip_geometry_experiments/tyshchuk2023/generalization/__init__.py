@@ -176,12 +176,15 @@ def _over_draws(row: Row, draws: Sequence[Mapping[str, float]]) -> Row:
     The squared error is s²/draws + p(1 − p)/n over the n test images, or p(1 − p)/m over the m images of a single draw.
     """
     number = row["measure"].partition(".")[2]
-    p, n, count = row["value"], row["n"], len(draws)
+    p = row["value"]
+    n = row["n"]
+    count = len(draws)
     # the number of test images that the accuracy is averaged over
     half = number.partition("_")[0]
     images = n if half == "all" else float(np.mean([scores[f"{half}_images"] for scores in draws]))
     if count < 2:
-        error, note = math.sqrt(p * (1 - p) / images), "one draw of the known classes; ± is of the images"
+        error = math.sqrt(p * (1 - p) / images)
+        note = "one draw of the known classes; ± is of the images"
     else:
         spread = float(np.std([scores[number] for scores in draws], ddof=1))
         error = math.sqrt(spread**2 / count + p * (1 - p) / n)

@@ -165,7 +165,8 @@ class Multilingual(base.Experiment):
         return [sentence for of_kind in zip(*by_run, strict=False) for sentence in of_kind]
 
     def drawings(self) -> Mapping[str, Any]:
-        config, source = self.config, self.config.languages[0]
+        config = self.config
+        source = self.config.languages[0]
         rows = self.finished_rows()
         ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
         drawn = {}
