@@ -32,6 +32,8 @@ from .results import Results as Results
 from .results import read_rows as read_rows
 from .results import to_frame as to_frame
 from .search.checks import Finding as Finding
+from .search.compression import Compression as Compression
+from .search.compression import compress as compress
 from .search.diagnosis import Diagnosis as Diagnosis
 from .search.diagnosis import diagnose as diagnose
 from .transforms.pipeline import Pipeline as Pipeline

@@ -3,6 +3,8 @@
 from .comparison import Candidate as Candidate
 from .comparison import RepairComparison as RepairComparison
 from .comparison import compare_repairs as compare_repairs
+from .compression.compressor import Compressor as Compressor
+from .compression.compressor import read_compressor as read_compressor
 from .held_out import search_index as search_index
 from .index_map import IndexMap as IndexMap
 from .index_map import map_index as map_index

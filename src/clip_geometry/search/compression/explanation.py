@@ -1,0 +1,67 @@
+"""Two sentences on what the geometry of the rows has to do with how small they can get."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from clip_geometry import geometry
+
+TOP = 3  # columns that may dominate
+DOMINANT = 0.2  # share of the squared norm from which they do
+SAMPLE = 2000  # rows for the intrinsic dimension
+
+
+def share(value: float) -> str:
+    """Return a share in percent with one decimal."""
+    return f"{100 * value:.1f}%"
+
+
+def explanation(rows: Mapping[str, np.ndarray], frame: pd.DataFrame) -> tuple[str, str]:
+    """Return a sentence on number types, by dominant columns, and one on cuts, by spectrum, dimension and gap.
+
+    A sentence says "so" if the sweep agrees with what the geometry suggests, and "but" otherwise.
+
+    Args:
+        rows: Modality → unit rows.
+        frame: The table of the sweep.
+    """
+    every = np.concatenate(list(rows.values())).astype(np.float64)
+    d = every.shape[1]
+    carried = float(np.sort(np.square(every).mean(0))[-TOP:].sum())
+    plain = frame[~frame.rescored].set_index(["cut", "columns", "dtype"]).loss
+    whole, column = plain["all", d, "int8"], plain["all", d, "int8[column]"]
+    dominant = carried > max(DOMINANT, 2 * TOP / d)
+    if dominant:
+        agrees = column < whole
+        advice = "scale per column" if agrees else "a range per column does not help"
+        first = f"{TOP} of {d} columns carry {share(carried)} of the squared norm"
+    else:
+        agrees = column > whole - 0.01
+        advice = "one range for all columns is enough" if agrees else "scale per column"
+        first = f"No columns dominate: the largest {TOP} of {d} carry {share(carried)} of the squared norm"
+    first += f", {'so' if agrees else 'but'} {advice}: int8 loses {share(whole)} of the ten nearest, int8[column] "
+    first += f"{share(column)}."
+    return first, _on_cuts(rows, every, plain)
+
+
+def _on_cuts(rows: Mapping[str, np.ndarray], every: np.ndarray, plain: pd.Series) -> str:
+    projected = [key for key in plain.index if key[0] in ("pca", "pca[pooled]") and key[2] == "float32"]
+    dimension = float(geometry.two_nn(next(iter(rows.values()))[:SAMPLE].astype(np.float64)))
+    gap = ""
+    if len(rows) == 2:
+        gap = (
+            f" and a modality gap of {float(geometry.modality_gap(*(x.astype(np.float64) for x in rows.values()))):.2f}"
+        )
+    about = f"With an intrinsic dimension of {dimension:.0f}{gap}"
+    if not projected:
+        return f"{about}, there are too few rows for principal axes."
+    _, columns, _ = key = max(projected, key=lambda each: each[1])
+    squares = np.linalg.svd(every, compute_uv=False) ** 2
+    inside = float(squares[:columns].sum() / squares.sum())
+    loss, first = plain[key], plain["first", columns, "float32"]
+    agrees = (loss < first) == (inside > columns / every.shape[1])
+    return (
+        f"{about}, {columns} principal axes carry {share(inside)} of the squared norm, {'so' if agrees else 'but'} "
+        f"{key[0]} to {columns} columns loses {share(loss)}, and the first {columns} columns lose {share(first)}."
+    )
