@@ -28,6 +28,7 @@ COMMANDS = {
     "export": stores.export,
     "compare": measure.compare,
     "diagnose": index.diagnose,
+    "compress": index.compress,
     "explore": index.explore,
     "list": lists.list_names,
     "doctor": doctor.doctor,

@@ -99,6 +99,62 @@ def diagnose(
         raise InputError("; ".join(failures))
 
 
+def compress(
+    paths: options.Sources,
+    labels: options.SetLabels = None,
+    lose: Annotated[float, Option(help="share of the ten nearest that may be lost", min=0, max=0.999)] = 0.01,
+    full_size: Annotated[
+        int | None, Option(help="rows of each set in the full index, of which these are a sample")
+    ] = None,
+    cut: Annotated[str | None, Option(help="with --write: this cut instead of the chosen one, such as first")] = None,
+    columns: Annotated[int | None, Option(help="with --write: this number of columns")] = None,
+    dtype: Annotated[str | None, Option(help="with --write: this type, such as int8")] = None,
+    seed: Annotated[int, Option(help="seed of folds and random columns", min=0, max=2**32 - 1)] = 0,
+    json_file: Annotated[Path | None, Option("--json", help="also write the table of all numbers to this file")] = None,
+    figure: Annotated[Path | None, Option(help="also draw loss against size: .png, .svg, .pdf")] = None,
+    write: Annotated[Path | None, Option(help="save the fitted compressor to this .safetensors file")] = None,
+) -> None:
+    """Says how small the vectors can get, and what a search then loses.
+
+    Compares cuts (first columns, random columns, principal axes), number types (float16, int8, binary, product
+    quantization) and rescoring on held-out items.
+    """
+    options.check_ending("--figure", figure, ".png", ".svg", ".pdf")
+    options.check_ending("--write", write, ".safetensors")
+    options.check_paths(*paths)
+    wanted = {"cut": cut, "columns": columns, "dtype": dtype}
+    if write is None and any(value is not None for value in wanted.values()):
+        raise InputError("--cut, --columns and --dtype say what to save; give a file for it with --write")
+
+    from clip_geometry.display.table import say
+    from clip_geometry.files import write_atomically
+    from clip_geometry.progress import progress
+
+    said = []
+    with _all_or_none(json_file, figure, write) as targets:
+        result = cg.compress(
+            *paths, labels=options.labels_of(labels), lose=lose, full_size=full_size, seed=seed, progress=progress
+        )
+        if json_file is not None:
+            text = str(result.frame.to_json(orient="records", indent=1, double_precision=15))
+            write_atomically(targets[json_file], text.encode())
+            said.append(f"numbers: {json_file}")
+        if figure is not None:
+            drawn = io.BytesIO()
+            result.figure().savefig(drawn, dpi=200, format=figure.suffix[1:])
+            write_atomically(targets[figure], drawn.getvalue())
+            said.append(f"figure: {figure}")
+        if write is not None:
+            compressor = result.fit(**wanted)
+            compressor.save(targets[write])
+            said.append(f"compressor: {compressor.cut}, {compressor.columns} columns, {compressor.dtype} in {write}")
+            rows = " ".join(map(str, paths))
+            said.append(f"codes and queries: clip-geometry ship {write} {rows} -o index --to numpy")
+    result.table().print()
+    for line in said:
+        say(line)
+
+
 @contextmanager
 def _all_or_none(*paths: Path | None) -> Iterator[dict[Path, Path]]:
     """Reserve new files and give path → target; remove them after an error, so that the command can be repeated."""

@@ -163,7 +163,17 @@ def ship(
     paths = paths or []
     options.check_paths(*paths)
     require_new_folder(out)
-    _check_dimensions(existing_file(map_file, MAP), paths, modality)
+    if _is_compressor(existing_file(map_file, MAP)):
+        from clip_geometry.io.sources import read_sets
+        from clip_geometry.search.shipping.compressed import write_compressed
+
+        if to != "numpy" or modality or no_normalize or not paths:
+            raise InputError("a compressor needs the rows of the index and --to numpy, without --as and --no-normalize")
+        compressor = cg.search.read_compressor(map_file)
+        for name, says in {**write_compressed(compressor, read_sets(*paths), out), to: str(out)}.items():
+            _print(f"{name}: {says}")
+        return
+    _check_dimensions(map_file, paths, modality)
 
     from clip_geometry.io.sources import read_sets, read_sides
     from clip_geometry.search.shipping import SavedPipeline, targets, write_shipment
@@ -216,6 +226,17 @@ def _check_dimensions(map_file: Path, paths: Sequence[Path], modality: str | Non
                     f"{shown(file)} has rows of dimension {d}, but {shown(map_file)} takes rows of dimension {d_in}; "
                     "give the embeddings that it was fitted for"
                 )
+
+
+def _is_compressor(map_file: Path) -> bool:
+    """Return whether a file says that it is a compressor, before torch is imported."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(map_file), "np") as file:
+            return "clip_geometry_compressor" in (file.metadata() or {})
+    except (SafetensorError, OSError, ValueError):
+        return False
 
 
 def _dimensions(map_file: Path) -> Mapping[str, int]:

@@ -128,8 +128,8 @@ class Compression:
         rescored = ", rescored by the full vectors" if best.rescored else ""
         return [
             f"The smallest vectors that lose at most {share(self.lose)} of the ten nearest take {best.bytes} instead "
-            f"of {full.bytes} bytes: {_named(best)}{rescored}. In an index of {max(self.sizes.values()):,} rows they lose "
-            f"{share(best.loss)} ({share(best.low)} to {share(best.high)}).",
+            f"of {full.bytes} bytes: {_named(best)}{rescored}. In an index of {max(self.sizes.values()):,} rows they "
+            f"lose {share(best.loss)} ({share(best.low)} to {share(best.high)}).",
             *self.explanation,
         ]
 
