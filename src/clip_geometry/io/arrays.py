@@ -11,7 +11,16 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_atomically, writing
 from clip_geometry.io import reading
 from clip_geometry.io.export import blocks, dtype_of
-from clip_geometry.io.sides import UNNAMED, Provenance, Sides, check_vectors, sides_of_arrays, sides_of_columns
+from clip_geometry.io.quantized import quantized_rows
+from clip_geometry.io.sides import (
+    UNNAMED,
+    Provenance,
+    Sides,
+    check_vectors,
+    sides_of_arrays,
+    sides_of_columns,
+    stored_rows,
+)
 from clip_geometry.registry import InputError, shown
 
 
@@ -19,14 +28,21 @@ class _Origin(BaseModel):
     """The content of PATH.json beside a .npy file, which has no place for metadata."""
 
     clip_geometry: Provenance = {}  # stays empty for another program's file of that name
+    ranges: list[list[float]] | None = None  # of the columns of int8 and uint8 codes
+    bits: bool = False  # whether the codes are packed signs
 
 
 def read_npy(path: Path) -> Sides:
-    """Read one array, of unknown modality, and the provenance that `write_npy` wrote beside it, if any."""
-    vectors = check_vectors(reading.read_npy(path), shown(path))
+    """Read one array, of unknown modality, and the .json file beside it: provenance, and ranges of quantized rows."""
+    array = reading.read_npy(path)
     origin = _origin_path(path)
-    provenance = reading.read_json(origin, "the origin of rows", _Origin).clip_geometry if origin.is_file() else {}
-    return sides_of_columns({UNNAMED: vectors}, {}, path, provenance=provenance)
+    facts = reading.read_json(origin, "the origin of rows", _Origin) if origin.is_file() else _Origin()
+    if array.dtype in (np.int8, np.uint8) and array.ndim == 2 and len(array):
+        stored = quantized_rows(path, array, {"ranges": facts.ranges, "bits": facts.bits})
+        vectors = stored_rows(stored, shown(path))
+    else:
+        vectors = check_vectors(array, shown(path))
+    return sides_of_columns({UNNAMED: vectors}, {}, path, provenance=facts.clip_geometry)
 
 
 def write_npy(embeddings: Embeddings, path: Path) -> None:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic accepts the standard one only from Python 3.12 on
 
 from clip_geometry.embeddings import Embeddings, FileRows, LazyRows, chosen_rows, joined
+from clip_geometry.io.quantized import with_values
 from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
@@ -177,9 +178,10 @@ def stored_rows(stored: FileRows, source: str) -> Any:
 def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> Sides:
     """Return the sides in a collection of arrays whose names are paths ("image", "coco/image", "image/embeddings").
 
-    The float matrices are the rows. Another array belongs to a matrix if it is in the same group and has one value per
-    row: item_id (or id), label, and metadata.
+    The float matrices are the rows, and so are quantized ones (`quantized.with_values`). Another array belongs to a
+    matrix if it is in the same group and has one value per row: item_id (or id), label, and metadata.
     """
+    arrays = with_values(arrays, path)
     base_names = {name: name.rpartition("/")[2].casefold() for name in arrays}
     rows = [name for name, array in arrays.items() if is_rows(array) and base_names[name] not in LABEL_NAMES]
     if not rows:

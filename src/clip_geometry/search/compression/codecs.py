@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from clip_geometry.io.quantized import values_of_steps
 from clip_geometry.registry import library
 from clip_geometry.rows.arguments import one_of
 
@@ -105,7 +106,7 @@ class Int8Column(Codec):
         return (np.clip(steps, 0, 255) - 128).astype(np.int8)
 
     def decode(self, codes: np.ndarray, columns: int) -> np.ndarray:
-        return self.low + (codes.astype(np.float32) + np.float32(128.5)) / LEVELS * self.width
+        return values_of_steps(codes.astype(np.float32) + 128, self.low, self.width)
 
 
 class Int8(Int8Column):

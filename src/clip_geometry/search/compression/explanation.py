@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from clip_geometry import geometry
+from clip_geometry.registry import InputError
 
 TOP = 3  # columns that may dominate
 DOMINANT = 0.2  # share of the squared norm from which they do
@@ -47,13 +48,14 @@ def explanation(rows: Mapping[str, np.ndarray], frame: pd.DataFrame) -> tuple[st
 
 def _on_cuts(rows: Mapping[str, np.ndarray], every: np.ndarray, plain: pd.Series) -> str:
     projected = [key for key in plain.index if key[0] in ("pca", "pca[pooled]") and key[2] == "float32"]
-    dimension = float(geometry.two_nn(next(iter(rows.values()))[:SAMPLE].astype(np.float64)))
-    gap = ""
+    sample = next(iter(rows.values()))[:SAMPLE].astype(np.float64)
+    try:
+        about = f"With an intrinsic dimension of {float(geometry.two_nn(sample)):.0f}"
+    except InputError:  # a lattice, or too many copies
+        about = "With an unknown intrinsic dimension"
     if len(rows) == 2:
-        gap = (
-            f" and a modality gap of {float(geometry.modality_gap(*(x.astype(np.float64) for x in rows.values()))):.2f}"
-        )
-    about = f"With an intrinsic dimension of {dimension:.0f}{gap}"
+        gap = float(geometry.modality_gap(*(x.astype(np.float64) for x in rows.values())))
+        about += f" and a modality gap of {gap:.2f}"
     if not projected:
         return f"{about}, there are too few rows for principal axes."
     _, columns, _ = key = max(projected, key=lambda each: each[1])
