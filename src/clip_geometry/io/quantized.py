@@ -37,16 +37,16 @@ def dequantized(codes: np.ndarray, ranges: Any, source: str) -> np.ndarray:
     if ranges is None:
         return np.unpackbits(steps, axis=1).astype(np.float32) * 2 - 1
     try:
-        low, high = np.asarray(ranges, dtype=np.float32)
-        fits = low.shape == high.shape and low.shape in ((1,), codes.shape[1:])
-    except (TypeError, ValueError):
-        fits = False
-    if not fits or not np.isfinite([low, high]).all() or (high < low).any():
+        ends = np.asarray(ranges, dtype=np.float32)
+    except (TypeError, ValueError):  # ragged
+        ends = np.empty(0)
+    fits = ends.shape in ((2, 1), (2, codes.shape[1]))
+    if not fits or not np.isfinite(ends).all() or (ends[1] < ends[0]).any():
         raise InputError(
             f"the ranges of {source} are {shown(ranges)}; expected the lowest and the highest value of each of its "
             f"{codes.shape[1]} columns, (2, {codes.shape[1]})"
         )
-    return values_of_steps(steps, low, high - low)
+    return values_of_steps(steps, ends[0], ends[1] - ends[0])
 
 
 def with_values(arrays: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def test_binary_equals_sentence_transformers(rows):
 def test_binary_scores_are_hamming_distances(rows):
     binary = codec("binary")
     x = binary.decode(binary.encode(rows), 32)
-    hamming = np.unpackbits(binary.encode(rows)[:1] ^ binary.encode(rows), axis=1).sum(1)
+    hamming = np.unpackbits(np.bitwise_xor(binary.encode(rows)[:1], binary.encode(rows)), axis=1).sum(1)
     assert np.array_equal(binary.queries(rows[:1]) @ x.T, 32 - 2 * hamming[None].astype(np.float32))
 
 
@@ -53,7 +53,7 @@ def test_pq_decodes_as_faiss(rows):
     faiss = pytest.importorskip("faiss")
     ours = codec("pq").fit(rows)
     theirs = faiss.ProductQuantizer(32, 8, 4)
-    faiss.copy_array_to_vector(ours.centroids, theirs.centroids)
+    faiss.copy_array_to_vector(ours.learned["centroids"], theirs.centroids)
     assert np.array_equal(ours.decode(ours.encode(rows), 32), theirs.decode(theirs.compute_codes(rows)))
 
 

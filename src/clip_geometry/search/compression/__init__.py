@@ -106,7 +106,7 @@ class Compression:
         Raises:
             InputError: There is no such combination in `frame`.
         """
-        wanted = self.chosen if cut is columns is dtype is None else {}
+        wanted: Any = self.chosen if cut is columns is dtype is None else {}
         rows = self._fit.rows
         d = next(iter(rows.values())).shape[1]
         cut = str(wanted.get("cut", cut or "all"))
@@ -140,7 +140,8 @@ class Compression:
         columns = [TableColumn("bytes", "number"), TableColumn("columns"), TableColumn("type", "name")]
         columns += [TableColumn(name, "number") for name in ("lost", "recall", "in a mixed index")]
         groups: dict[str, list[list[str]]] = {"not rescored": [], "rescored": []}
-        for row in self.frontier.itertuples():
+        rows: Any = self.frontier.itertuples()
+        for row in rows:
             change = "–" if np.isnan(row.recall_change) else f"{row.recall_change:+.3f} ± {row.recall_error:.3f}"
             mixed = "–" if np.isnan(row.mixed_recall_at_10) else f"{row.mixed_recall_at_10:.3f}"
             lost = f"{share(row.loss)} ({share(row.low)} to {share(row.high)})"
@@ -288,7 +289,7 @@ def _some(mask: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
     return rng.permutation(np.flatnonzero(mask))[:most]
 
 
-def _named(row: pd.Series) -> str:
+def _named(row: Any) -> str:
     """Return a combination in words."""
     what = "all" if row["cut"] == "all" else f"{row['columns']}"
     return f"{what} columns" + ("" if row["cut"] == "all" else f" ({row['cut']})") + f" in {row['dtype']}"

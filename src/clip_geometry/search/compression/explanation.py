@@ -1,6 +1,7 @@
 """Two sentences on what the geometry of the rows has to do with how small they can get."""
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ from clip_geometry.registry import InputError
 TOP = 3  # columns that may dominate
 DOMINANT = 0.2  # share of the squared norm from which they do
 SAMPLE = 2000  # rows for the intrinsic dimension
+
+Losses: TypeAlias = dict[tuple[str, int, str], float]  # (cut, columns, dtype) → loss
 
 
 def share(value: float) -> str:
@@ -30,7 +33,9 @@ def explanation(rows: Mapping[str, np.ndarray], frame: pd.DataFrame) -> tuple[st
     every = np.concatenate(list(rows.values())).astype(np.float64)
     d = every.shape[1]
     carried = float(np.sort(np.square(every).mean(0))[-TOP:].sum())
-    plain = frame[~frame.rescored].set_index(["cut", "columns", "dtype"]).loss
+    lines = frame[~frame.rescored]
+    keys = zip(lines["cut"], lines["columns"], lines.dtype, strict=True)
+    plain: Losses = dict(zip(keys, lines.loss, strict=True))
     whole, column = plain["all", d, "int8"], plain["all", d, "int8[column]"]
     dominant = carried > max(DOMINANT, 2 * TOP / d)
     if dominant:
@@ -46,8 +51,8 @@ def explanation(rows: Mapping[str, np.ndarray], frame: pd.DataFrame) -> tuple[st
     return first, _on_cuts(rows, every, plain)
 
 
-def _on_cuts(rows: Mapping[str, np.ndarray], every: np.ndarray, plain: pd.Series) -> str:
-    projected = [key for key in plain.index if key[0] in ("pca", "pca[pooled]") and key[2] == "float32"]
+def _on_cuts(rows: Mapping[str, np.ndarray], every: np.ndarray, plain: Losses) -> str:
+    projected = [key for key in plain if key[0] in ("pca", "pca[pooled]") and key[2] == "float32"]
     sample = next(iter(rows.values()))[:SAMPLE].astype(np.float64)
     try:
         about = f"With an intrinsic dimension of {float(geometry.two_nn(sample)):.0f}"

@@ -140,8 +140,8 @@ def sweep(
     fitted_rows = sum(map(len, half.fit.values()))
     for cut in cuts(d, len(half.items)):
         maps = fits.maps(cut)
-        for name, kind in CODECS.items() if maps else ():
-            if not kind.suits(cut.columns) or fitted_rows < kind.least * len(half.items):
+        for name, kind in CODECS.items():
+            if maps is None or not kind.suits(cut.columns) or fitted_rows < kind.least * len(half.items):
                 continue
             decoded = {}
             for item, view in maps.items():
@@ -216,7 +216,11 @@ class _Direction:
         codes = torch.from_numpy(self.half.codes[self.item])
         wanted = torch.from_numpy(self.right)[:, None]
         is_right = codes[top] == wanted
-        order = self.scores.gather(1, top).argmax(1, keepdim=True) if rescored else torch.zeros(len(top), 1, dtype=int)
+        order = (
+            self.scores.gather(1, top).argmax(1, keepdim=True)
+            if rescored
+            else torch.zeros(len(top), 1, dtype=torch.long)
+        )
         first = is_right.gather(1, order)[:, 0].double().numpy()
         known = torch.isin(torch.from_numpy(self.right), codes).numpy() & (self.query != self.item)
         mixed = np.full(len(first), np.nan)
