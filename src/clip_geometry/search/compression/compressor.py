@@ -15,6 +15,7 @@ from clip_geometry.transforms import Affine
 from clip_geometry.transforms.map_file import read_facts, write_facts
 
 KEY = "clip_geometry_compressor"
+TINY = np.float32(1e-30)
 
 
 class Compressor:
@@ -99,9 +100,9 @@ class Compressor:
 
 
 def mapped(view: Affine, rows: np.ndarray) -> np.ndarray:
-    """Return float32 unit rows after a cut, in float32."""
+    """Return float32 unit rows after a cut, in float32; rows that are zero in the stored columns stay zero."""
     cut = rows if view.identity else rows @ view.W.astype(np.float32)
-    return cut / np.linalg.norm(cut, axis=1, keepdims=True) if view.renormalise else cut
+    return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), TINY) if view.renormalise else cut
 
 
 class _Facts(BaseModel):

@@ -34,7 +34,7 @@ def explanation(rows: Mapping[str, np.ndarray], frame: pd.DataFrame) -> tuple[st
     d = every.shape[1]
     carried = float(np.sort(np.square(every).mean(0))[-TOP:].sum())
     lines = frame[~frame.rescored]
-    keys = zip(lines["cut"], lines["columns"], lines.dtype, strict=True)
+    keys = zip(lines["cut"], lines["columns"], lines["dtype"], strict=True)
     plain: Losses = dict(zip(keys, lines.loss, strict=True))
     whole, column = plain["all", d, "int8"], plain["all", d, "int8[column]"]
     dominant = carried > max(DOMINANT, 2 * TOP / d)
