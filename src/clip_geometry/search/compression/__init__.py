@@ -72,8 +72,8 @@ class Compression:
         >>> import numpy as np, clip_geometry as cg
         >>> rows = np.random.default_rng(0).normal(size=(200, 4)) @ np.eye(4, 32)  # 28 columns are empty
         >>> result = cg.compress(rows, lose=0.02)
-        >>> result.chosen[["cut", "columns"]].tolist()
-        ['pca', 4]
+        >>> result.chosen["cut"], int(result.chosen["columns"])
+        ('pca', 4)
     """
 
     def __init__(
@@ -200,8 +200,8 @@ def compress(
         >>> item = rng.normal(size=(200, 16))
         >>> image, text = item, item + 0.5 * rng.normal(size=(200, 16))
         >>> result = cg.compress(image, text, lose=0.05)
-        >>> result.chosen.dtype, bool(result.chosen.loss <= 0.05)
-        ('int8', True)
+        >>> result.chosen["dtype"], bool(result.chosen["loss"] <= 0.05)
+        ('binary[centered]', True)
     """
     lose = real_number(lose, "lose", lambda x: 0 <= x < 1, "a share from 0 to 1")
     seed = seed_number(seed)
