@@ -135,7 +135,7 @@ def apply(
 
 
 def ship(
-    map_file: Annotated[Path, Argument(metavar="MAP", help="a map that fit wrote, or a saved repair")],
+    map_file: Annotated[Path, Argument(metavar="MAP", help="a map that fit wrote, a repair, or models of match")],
     paths: Annotated[list[Path] | None, Argument(metavar="IMAGE [TEXT]", help="rows of the index, for faiss")] = None,
     *,
     out: options.NewFolder,
@@ -143,7 +143,7 @@ def ship(
     modality: options.Modality = None,
     no_normalize: options.NoNormalize = False,
 ) -> None:
-    """Writes a map or a repair as an index, a model or a script.
+    """Writes a map, a repair or match models as an index, a model or a script.
 
     Other programs then need no clip-geometry.
 
@@ -155,6 +155,14 @@ def ship(
     out, paths = expanded(out), paths or []
     options.check_paths(*paths)
     require_new_folder(out)
+    if map_file.suffix == ".json":
+        from clip_geometry.search.shipping import write_match
+
+        if paths or modality or no_normalize:
+            raise InputError("match models hold no rows; leave out FOLDER, --as and --no-normalize")
+        for name, says in {**write_match(cg.read_match(map_file), to, out), to: str(out)}.items():
+            _print(f"{name}: {says}")
+        return
     _check_dimensions(existing_file(map_file, MAP), paths, modality)
 
     from clip_geometry.io.sources import read_sets, read_sides

@@ -117,9 +117,12 @@ def labels_of(given: Sequence[str] | None) -> Any:
         return None
     if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
         return Path(given[0])
+    return by_modality(given, "--labels")
+
+
+def by_modality(given: Sequence[str], option: str) -> dict[str, Path]:
+    """Return modality → path of the values of an option, each MODALITY=FILE."""
     for each in given:
         if "=" not in each:
-            raise InputError(
-                f"--labels {printable(each)} was given with others; write MODALITY=FILE, as in image={each}"
-            )
+            raise InputError(f"{option} {printable(each)} names no modality; write MODALITY=FILE, as in image={each}")
     return {name: Path(path) for name, _, path in (each.partition("=") for each in given)}

@@ -1,0 +1,516 @@
+"""Matches: how likely the first result of a search is right, and which cutoffs accept few wrong results."""
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit, logit
+
+from clip_geometry.config import Config, digest, validate
+from clip_geometry.display.numbers import percent
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.files import write_json
+from clip_geometry.io.reading import parse_json
+from clip_geometry.measuring.given import given_sets
+from clip_geometry.paths import existing_file
+from clip_geometry.progress import Progress, quiet
+from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.rows.arguments import real_number, seed_number
+from clip_geometry.search.checks.copies import too_near
+from clip_geometry.search.matching.model import Interval, MatchModel, origin
+from clip_geometry.search.matching.roc import Roc
+from clip_geometry.search.matching.scores import FirstResults, SearchScores, first_results, search
+from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, require_one_space
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from clip_geometry.display.table import Table
+
+FORMAT = 1
+LEAST = 60  # fewest queries with an answer
+LEAST_RIGHT = 10  # fewest right first results that can be told from wrong ones
+QUERIES = 5000  # most queries per direction
+PRODUCTS = 3 * 10**9  # most scores per direction; more rows get fewer queries
+FOLDS = 10
+DRAWS = 200  # of the bootstrap
+RATES = (0.01, 0.05, 0.1)  # false accepts in the table
+GRID = np.geomspace(0.001, 0.999, 121)  # false accepts in the file
+RIDGE = 1000.0  # inverse of the penalty; bounds the weights if a cutoff separates all results
+CHANCE = 0.01  # share of bootstrap draws whose AUC may be at chance level or below
+LEGEND = (
+    "cutoff: accept a first result if its probability is above; false accepts: share of the wrong first results above",
+    "(90% interval over items, which the model was not fitted on); the share of queries with an answer is assumed",
+)
+FLAT = 1e-6  # standard deviation of equal scores in float32
+EQUAL = 1e-4  # distance of equal rows in float32, relative to the median distance to the nearest row
+
+
+class _File(Config):
+    format: int
+    version: str
+    models: dict[str, MatchModel]
+
+
+class Match(Mapping[str, MatchModel]):
+    """Result of `match`: a `MatchModel` for each direction of search, such as "image_to_text".
+
+    Attributes:
+        models: Direction → model.
+        skipped: Direction → why it has no model.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> item = rng.normal(size=(300, 16))
+        >>> image, text = (item + 0.7 * rng.normal(size=(300, 16)) for _ in range(2))
+        >>> fitted = cg.match(image, text)
+        >>> list(fitted), 0.5 < fitted["image_to_text"].kept(0.05) < 1
+        (['image_to_text', 'text_to_image'], True)
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, MatchModel],
+        results: "Mapping[str, JudgedResults] | None" = None,
+        skipped: Mapping[str, str] | None = None,
+    ):
+        self.models, self.skipped = dict(models), dict(skipped or {})
+        self._results = dict(results or {})
+
+    def __getitem__(self, direction: str) -> MatchModel:
+        if direction not in self.models:
+            raise InputError(f"unknown direction {shown(direction)}{did_you_mean(str(direction), self.models)}")
+        return self.models[direction]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.models)
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """All numbers as a table with the columns direction, number, false_accepts, value, low and high.
+
+        low and high are the ends of the 90% interval over items. right is the probability that a first result is
+        right. auc is the area under the ROC curve of right against wrong first results; auc[cosine] is that of the
+        cosine alone. For each rate of false accepts, cutoff is the cutoff for the probability, and kept the share of
+        the right first results that pass it; cutoff[cosine] and kept[cosine] are those of the cosine. accuracy[cosine]
+        is the share of queries that the best flat cutoff, best[cosine], accepts or rejects correctly.
+        """
+        rows = []
+        for direction, model in self.models.items():
+            for name, (value, low, high) in model.numbers.items():
+                number, _, rate = name.partition("@")
+                rows.append((direction, number, float(rate) if rate else np.nan, value, low, high))
+        return pd.DataFrame(rows, columns=["direction", "number", "false_accepts", "value", "low", "high"])
+
+    @property
+    def verdict(self) -> list[str]:
+        """What the scores tell, in two sentences for each direction."""
+        sentences = [sentence for model in self.models.values() for sentence in _verdict(model)]
+        return sentences + [f"{reason[0].upper()}{reason[1:]}." for reason in self.skipped.values()]
+
+    def table(self) -> "Table":
+        """Return the cutoffs as a table, with the verdict."""
+        from clip_geometry.display.table import Table, TableColumn
+
+        names = "false accepts", "cutoff", "right results kept", "cosine cutoff", "kept by the cosine"
+        groups: dict[str, list[list[str]]] = {}
+        for direction, model in self.models.items():
+            if model.identifies:
+                groups[direction.replace("_to_", " → ")] = [_line(model.numbers, rate) for rate in RATES]
+        return Table(
+            [TableColumn(name, "number") for name in names] if groups else [],
+            groups,
+            verdict=self.verdict,
+            named_groups=True,
+            legend=LEGEND if groups else [],
+        )
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def figure(self) -> "Figure":
+        """Draw the reliability of the probabilities, risk against coverage, and the scores with their cutoffs.
+
+        Raises:
+            InputError: The models were read from a file or fitted without pairs, so there are no results to draw.
+        """
+        from clip_geometry.search.matching.figure import draw
+
+        drawn = {name: each for name, each in self._results.items() if self.models[name].coefficients is not None}
+        if not drawn:
+            raise InputError("there are no results to draw: the models were read from a file or fitted without pairs")
+        return draw(self.models, drawn)
+
+    def save(self, path: str | Path) -> None:
+        """Write all models to one JSON file.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
+        models = {name: model.model_dump(mode="json") for name, model in self.models.items()}
+        write_json(Path(path), {"format": FORMAT, "version": version("clip-geometry"), "models": models})
+
+
+def read_match(path: str | Path) -> Match:
+    """Read models that `Match.save` wrote.
+
+    Args:
+        path: The JSON file.
+
+    Returns:
+        The models, without the results that `Match.figure` draws.
+
+    Raises:
+        InputError: The file is missing, damaged, of another format or something else.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> image, text = (np.eye(100, 16) + rng.normal(size=(100, 16)) for _ in range(2))
+        >>> cg.match(image, text).save("match.json")
+        >>> list(cg.read_match("match.json"))
+        ['image_to_text', 'text_to_image']
+    """
+    file = existing_file(path, "a file written by Match.save")
+    values = parse_json(file.read_bytes(), shown(file), dict[str, Any])
+    if "models" not in values or "format" not in values:
+        raise InputError(f"{shown(file)} is JSON, but no match models; expected a file written by Match.save")
+    if values.pop("checksum", None) != digest(values):
+        raise InputError(f"{shown(file)} is damaged, its checksum does not hold: copy it again or fit it again")
+    if values["format"] != FORMAT:
+        raise InputError(f"{shown(file)} has format {shown(values['format'])}; this version reads format {FORMAT}")
+    return Match(validate(_File, values, shown(file)).models)
+
+
+class JudgedResults(NamedTuple):
+    """First results in the whole index, (r,) each, with log odds from a model that was fitted on other items."""
+
+    log_odds: np.ndarray
+    scores: np.ndarray
+    right: np.ndarray
+    weights: np.ndarray
+    item: np.ndarray
+
+
+def match(
+    image: Any,
+    text: Any = None,
+    *more: Any,
+    answerable: float = 0.5,
+    labels: Any = None,
+    ids: Any = None,
+    relevant: RelevantBy | None = None,
+    anchors: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    progress: Progress = quiet,
+) -> Match:
+    """Fit the probability that a query's first result is right, for every direction of search, and find cutoffs.
+
+    A cosine of 0.28 says little by itself: what it means depends on the model, on the query and on the size of the
+    index. The probability is a logistic regression on the best cosine; its z-score among all cosines of the query,
+    divided by √(2 log m) for m items, which is where the largest of m normal scores lies; the square root of the margin
+    to the second cosine; and log m. It is fitted on searches of the given items, once with and once without the right
+    items of each query in the index, which also take place in random halves and quarters of the index.
+
+    The numbers in the table are those of items that the model was not fitted on (ten folds). Their intervals are 90%
+    intervals of a bootstrap over queries.
+
+    Args:
+        image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
+        text: The second set.
+        more: Further sets.
+        answerable: Share of the queries that have an answer in the index, between 0 and 1. It is a fact about your
+            users and cannot be read off the embeddings: judge a few hundred queries of a log.
+        labels: One label per row. If every modality has labels, items with equal labels are right; for a single set,
+            they are duplicates.
+        ids: The item of each row. Without labels, rows of one item are right for each other.
+        relevant: What makes an item right if both are known: "labels" or "pairs".
+        anchors: Modality → rows that match nothing in the other sets, to be used as queries if there are no pairs.
+            Without right results there are cutoffs for a rate of false accepts, but no probabilities.
+        seed: Seed of the sampled queries, the subsets, the folds and the bootstrap.
+        progress: Called as in `cg.embed`; the unit is one direction.
+
+    Returns:
+        A `Match`: direction → `MatchModel`.
+
+    Raises:
+        InputError: The sets are not as described, have no right items and no anchors, or fewer than 60 queries have an
+            answer.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> image, text = rng.normal(size=(2, 200, 16))  # nothing to find
+        >>> print(cg.match(image, text).verdict[0])
+        Scores cannot identify matches of image queries among text items: no cutoff is offered.
+    """
+    answerable = real_number(answerable, "answerable", lambda x: 0 < x < 1, "a share between 0 and 1")
+    seed = seed_number(seed)
+    sets = given_sets(image, text, *more, labels=labels, ids=ids)
+    require_one_space(sets, "one index")
+    if anchors is not None:
+        queries = _anchors(anchors, sets)
+        directions = [(name, item) for name in queries for item in sets if item != name]
+        codes = {name: np.arange(len(each)) for name, each in sets.items()}
+        known = groups = {name: -1 - np.arange(len(each)) for name, each in queries.items()}
+    else:
+        queries = sets
+        directions = [*permutations(sets, 2)] if len(sets) > 1 else [(name, name) for name in sets]
+        codes, groups = _relevance(sets, relevant)
+        known = codes
+    models, results, skipped = {}, {}, {}
+    with progress("rows of the indexes", sum(len(sets[item]) for _, item in directions)) as advance:
+        for number, (query, item) in enumerate(directions):
+            rng = np.random.default_rng([seed, number])
+            most = min(QUERIES, max(LEAST, PRODUCTS // len(sets[item])))
+            rows = np.sort(rng.permutation(len(queries[query]))[:most])
+            lists = search(
+                *(queries[query], rows, sets[item], known[query], codes[item]),
+                exclude_itself=query == item,
+                advance=advance,
+            )
+            labeled = len(np.unique(codes[item])) < len(codes[item])
+            if query == item and not labeled:
+                lists = _with_near_duplicates(lists)
+            sides = {"query": origin(queries[query]), "item": origin(sets[item])}
+            facts = {"query": query, "item": item, "dim": sets[item].dim, "origins": sides}
+            name, group = f"{query}_to_{item}", groups[query][rows]
+            if lists.std.max() < FLAT:
+                raise InputError(f"all scores of each {query} query are equal; expected {item} items that differ")
+            answers = int(np.isfinite(lists.right[:, 0]).sum())
+            if anchors is not None or (query == item and answers < LEAST and not labeled):
+                models[name] = _null_model(lists, group, facts, rng)
+                continue
+            if answers < LEAST:
+                skipped[name] = (
+                    f"{answers} {query} queries have an answer among the {item} items; expected at least {LEAST}, "
+                    "because fewer do not determine a cutoff"
+                )
+                continue
+            models[name], results[name] = _fitted(lists, group, answerable, facts, rng)
+    if not models:
+        raise InputError(next(iter(skipped.values())))
+    return Match(models, results, skipped)
+
+
+def _anchors(anchors: Any, sets: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
+    """Return the anchors as sets; raise InputError unless each has the dimension of the sets and enough rows."""
+    if not isinstance(anchors, Mapping) or not anchors:
+        raise InputError(f"anchors = {shown(anchors)}; expected modality → rows that match nothing in the other sets")
+    queries = given_sets(anchors)
+    require_one_space({"the items": next(iter(sets.values())), **queries}, "one index")
+    for name, each in queries.items():
+        if len(each) < LEAST:
+            raise InputError(f"there are {len(each)} {name} anchors; expected at least {LEAST}")
+        if not any(item != name for item in sets):
+            raise InputError(f"there are only {name} sets to search; name the modality of the anchors otherwise")
+    return queries
+
+
+def _relevance(
+    sets: Mapping[str, Embeddings], relevant: RelevantBy | None
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return a number for each row, equal for rows that are right for each other, and the number of its item."""
+    rows = {name: np.arange(len(each)) for name, each in sets.items()}
+    if len(sets) == 1:
+        ((name, only),) = sets.items()
+        values = only.labels if only.labels is not None else only.item_id
+        return (
+            ({name: pd.factorize(pd.Series(values, dtype=object).astype(str))[0]}, rows)
+            if values is not None
+            else (rows, rows)
+        )
+    index = MixedIndex.of(sets, relevant)
+    if index.by is None:
+        raise InputError(
+            "no item is known to be right: the rows do not pair and have no labels; give common ids or labels, or "
+            "anchors={modality: rows that match nothing}"
+        )
+    if index.by == "labels":
+        return dict(index.codes), rows
+    groups = {name: group for name, group in index.groups.items() if group is not None}
+    return groups, groups
+
+
+def _with_near_duplicates(lists: SearchScores) -> SearchScores:
+    """Count a nearest row as right if it is much nearer than the distances of the other rows let expect."""
+    distances = np.sqrt(np.maximum(0, 2 - 2 * lists.wrong[:, :2]))
+    tail = too_near(np.maximum(distances[:, 0], EQUAL * np.median(distances[:, 0])))
+    if tail is None:
+        return lists
+    near = 2 - 2 * lists.wrong <= tail.limit**2
+    right = np.where(near, lists.wrong, -np.inf)[:, : lists.right.shape[1]]
+    return lists._replace(right=right, wrong=-np.sort(-np.where(near, -np.inf, lists.wrong), axis=1))
+
+
+def _fitted(
+    lists: SearchScores, groups: np.ndarray, answerable: float, facts: Mapping[str, Any], rng: np.random.Generator
+) -> tuple[MatchModel, JudgedResults]:
+    """Fit the model of one direction, and find its cutoffs on items that it was not fitted on."""
+    results = first_results(lists, rng)
+    weights = results.weights(answerable)
+    items, group = np.unique(groups, return_inverse=True)
+    fold = (rng.permutation(len(items)) % FOLDS)[group[results.query]]
+    log_odds = np.empty(len(weights))
+    for number in range(FOLDS):
+        held_out = fold == number
+        intercept, *slopes = _logistic(results.take(~held_out), weights[~held_out])
+        log_odds[held_out] = intercept + results.columns[held_out] @ slopes
+    whole = results.size == results.size.max()
+    judged = JudgedResults(
+        log_odds[whole], results.columns[whole, 0], results.right[whole], weights[whole], group[results.query[whole]]
+    )
+    numbers, auc = _with_intervals(judged, len(items), rng)
+    expected = (results.right + expit(log_odds)) / 2  # half outcome, half probability: a cutoff with less variance
+    sizes, cutoffs, kept = _curves(log_odds, expected, results.size, weights)
+    model = MatchModel(
+        **facts,
+        answerable=answerable,
+        coefficients=_logistic(results, weights),
+        identifies=bool(judged.right.sum() >= LEAST_RIGHT and np.quantile(auc, CHANCE) > 0.5),
+        sizes=sizes,
+        false_accepts=tuple(GRID.tolist()),
+        cutoffs=cutoffs,
+        shares_kept=kept,
+        scores=(float(judged.scores.min()), float(judged.scores.max())),
+        numbers=numbers,
+    )
+    return model, judged
+
+
+def _null_model(
+    lists: SearchScores, groups: np.ndarray, facts: Mapping[str, Any], rng: np.random.Generator
+) -> MatchModel:
+    """Find cutoffs for a rate of false accepts by the z-score, where no right results are known."""
+    results = first_results(lists, rng)
+    results = results.take(~results.answerable)
+    z, weights = results.columns[:, 1], results.weights(0.5)
+    whole = results.size == results.size.max()
+    judged = JudgedResults(z[whole], results.columns[whole, 0], results.right[whole], weights[whole], groups)
+    roc = Roc(judged.log_odds, judged.right)
+    items, group = np.unique(groups[results.query[whole]], return_inverse=True)
+    draws = [roc.cutoffs(judged.weights * drawn[group], np.array(RATES))[0] for drawn in _bootstrap(len(items), rng)]
+    values = roc.cutoffs(judged.weights, np.array(RATES))[0]
+    sizes, cutoffs, _ = _curves(z, np.zeros(len(z)), results.size, weights)
+    return MatchModel(
+        **facts,
+        answerable=None,
+        coefficients=None,
+        identifies=True,
+        sizes=sizes,
+        false_accepts=tuple(GRID.tolist()),
+        cutoffs=cutoffs,
+        shares_kept=(),
+        scores=(float(judged.scores.min()), float(judged.scores.max())),
+        numbers=_intervals(
+            dict(zip((f"cutoff@{rate:g}" for rate in RATES), values.tolist(), strict=True)), np.array(draws)
+        ),
+    )
+
+
+def _logistic(results: FirstResults, weights: np.ndarray) -> tuple[float, ...]:
+    """Return the intercept and the weights of the columns; the share of right results if there are too few of them."""
+    from sklearn.linear_model import LogisticRegression
+
+    right, columns = results.right, results.columns
+    if right.sum() < LEAST_RIGHT:
+        share = (right.sum() + 0.5) / (len(right) + 1)
+        return (float(logit(share)), 0.0, 0.0, 0.0, 0.0)
+    mean = np.average(columns, axis=0, weights=weights)
+    std = np.sqrt(np.average((columns - mean) ** 2, axis=0, weights=weights)) + 1e-12
+    fit = LogisticRegression(C=RIDGE, solver="newton-cholesky")
+    fit.fit((columns - mean) / std, right, sample_weight=weights * len(np.unique(results.query)))
+    slopes = np.ravel(fit.coef_) / std
+    return (float(np.ravel(fit.intercept_)[0] - mean @ slopes), *slopes.tolist())
+
+
+def _curves(scores: np.ndarray, right: np.ndarray, size: np.ndarray, weights: np.ndarray) -> tuple[Any, Any, Any]:
+    """Return the sizes of the index and, for each, the cutoffs and the shares kept at the rates of the grid."""
+    curves = []
+    for each in np.unique(size):
+        chosen = size == each
+        curves.append(Roc(scores[chosen], right[chosen]).cutoffs(weights[chosen], GRID))
+    cutoffs, kept = (tuple(tuple(each.tolist()) for each in column) for column in zip(*curves, strict=True))
+    return tuple(np.unique(size).tolist()), cutoffs, kept
+
+
+def _with_intervals(
+    judged: JudgedResults, items: int, rng: np.random.Generator
+) -> tuple[dict[str, Interval], np.ndarray]:
+    """Return the numbers of the table with intervals, and the AUC of all draws of the bootstrap."""
+    rocs = {"": Roc(judged.log_odds, judged.right), "[cosine]": Roc(judged.scores, judged.right)}
+
+    def numbers(weights: np.ndarray) -> dict[str, float]:
+        values = {"right": float(np.average(judged.right, weights=weights))}
+        for suffix, roc in rocs.items():
+            values[f"auc{suffix}"] = roc.auc(weights)
+            cutoffs, kept = roc.cutoffs(weights, np.array(RATES))
+            cutoffs = cutoffs if suffix else expit(cutoffs)
+            for rate, cutoff, share in zip(RATES, cutoffs.tolist(), kept.tolist(), strict=True):
+                values |= {f"cutoff{suffix}@{rate:g}": cutoff, f"kept{suffix}@{rate:g}": share}
+        values["best[cosine]"], values["accuracy[cosine]"] = rocs["[cosine]"].most_accurate(weights)
+        return values
+
+    values = numbers(judged.weights)
+    draws = [numbers(judged.weights * drawn[judged.item]) for drawn in _bootstrap(items, rng)]
+    table = np.array([list(draw.values()) for draw in draws])
+    return _intervals(values, table), table[:, list(values).index("auc")]
+
+
+def _bootstrap(items: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield how often each item is drawn, (items,), in samples of all items with replacement."""
+    for _ in range(DRAWS):
+        yield rng.multinomial(items, np.full(items, 1 / items)).astype(float)
+
+
+def _intervals(values: Mapping[str, float], draws: np.ndarray) -> dict[str, Interval]:
+    """Return name → (value, lower and upper end of the 90% interval)."""
+    low, high = np.quantile(draws, [0.05, 0.95], axis=0).tolist()
+    return {name: (value, low[k], high[k]) for k, (name, value) in enumerate(values.items())}
+
+
+def _verdict(model: MatchModel) -> list[str]:
+    """Return two sentences: what the scores identify, and at which price."""
+    numbers, queries = model.numbers, f"{model.query} queries"
+    if model.answerable is None:
+        return [
+            f"No right results are known for {queries} among {model.item} items: there are no probabilities, only "
+            "cutoffs for a rate of false accepts.",
+            f"At most 5% of the queries without an answer have a z-score beyond {numbers['cutoff@0.05'][0]:.3f}.",
+        ]
+    right, low, high = map(percent, numbers["right"])
+    premise = (
+        f"If {percent(model.answerable)} of the {queries} have an answer among {model.sizes[-1]:,} {model.item} items"
+    )
+    if not model.identifies:
+        auc, lowest, highest = numbers["auc"]
+        reason = f"the AUC of the scores is {auc:.2f} ({lowest:.2f} to {highest:.2f}; chance: 0.5)"
+        if highest < 0.5:
+            reason = "too few are right to learn from"
+        return [
+            f"Scores cannot identify matches of {queries} among {model.item} items: no cutoff is offered.",
+            f"{premise}, the first result is right for {right} ({low} to {high}), and {reason}.",
+        ]
+    kept, flat = numbers["kept@0.05"], numbers["kept[cosine]@0.05"]
+    return [
+        f"{premise}, the first result is right for {right} ({low} to {high}).",
+        f"A cutoff of {numbers['cutoff@0.05'][0]:.2f} on the probability accepts 5% of the wrong first results and "
+        f"keeps {percent(kept[0])} of the right ones ({percent(kept[1])} to {percent(kept[2])}); a cutoff on the "
+        f"cosine alone, {numbers['cutoff[cosine]@0.05'][0]:.3f}, keeps {percent(flat[0])}.",
+    ]
+
+
+def _line(numbers: Mapping[str, Interval], rate: float) -> list[str]:
+    cells = [percent(rate), f"{numbers[f'cutoff@{rate:g}'][0]:.3f}"]
+    cells.append("{} ({} to {})".format(*map(percent, numbers[f"kept@{rate:g}"])))
+    cells.append(f"{numbers[f'cutoff[cosine]@{rate:g}'][0]:.3f}")
+    cells.append("{} ({} to {})".format(*map(percent, numbers[f"kept[cosine]@{rate:g}"])))
+    return cells
