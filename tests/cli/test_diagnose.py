@@ -101,7 +101,7 @@ def test_errors_are_one_sentence(refused, folder):
         (["--repair", "zscore"], "there is no --write"),
         (["--write", "repair.npz"], "is no .safetensors file"),
         (["--figure", "d.jpeg"], "is no .png or .svg or .pdf file"),
-        (["--labels", "a.txt", "--labels", "image=b.txt"], "was given with others"),
+        (["--labels", "a.txt", "--labels", "image=b.txt"], "names no modality; write MODALITY=FILE"),
         (["nowhere.npy"], "nowhere.npy"),
     ):
         assert sentence in refused("diagnose", "image.npy", "text.npy", *options)

@@ -160,9 +160,10 @@ def match(
     figure: Annotated[Path | None, Option(help="also draw reliability, risk and scores: .png, .svg, .pdf")] = None,
     write: Annotated[Path | None, Option(help="save the fitted models to this .json file, for programs")] = None,
 ) -> None:
-    """Says which scores are matches: the probability that a first result is right, and cutoffs for it.
+    """Says which scores are matches.
 
-    It is fitted on pairs (or labels) of a sample of your data, for each direction of search, and tested on other pairs.
+    Fits the probability that the first result of a search is right, on pairs or labels of a sample of your data, and
+    finds cutoffs for it on other pairs.
     """
     options.check_ending("--figure", figure, ".png", ".svg", ".pdf")
     options.check_ending("--write", write, ".json")

@@ -155,7 +155,8 @@ def test_anchors_give_false_accepts_but_no_probability():
     anchors, others = pairs(2400, seed=9)[1].reshape(2, 1200, 32)
     fitted = cg.match({"image": image}, anchors={"text": anchors})
     model = fitted["text_to_image"]
-    assert "no probabilities" in fitted.verdict[0]
+    assert "no probabilities" in fitted.verdict[0] and set(fitted.frame.number) == {"cutoff"}
+    assert "–" in str(fitted)
     with pytest.raises(InputError, match="without pairs there is no probability"):
         model.probability([[0.5, 0.4]], mean=[0], std=[0.1], m=600)
     with pytest.raises(InputError, match="without pairs, no right results are known"):

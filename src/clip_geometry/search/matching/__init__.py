@@ -69,8 +69,8 @@ class Match(Mapping[str, MatchModel]):
         >>> item = rng.normal(size=(300, 16))
         >>> image, text = (item + 0.7 * rng.normal(size=(300, 16)) for _ in range(2))
         >>> fitted = cg.match(image, text)
-        >>> list(fitted), 0.5 < fitted["image_to_text"].kept(0.05) < 1
-        (['image_to_text', 'text_to_image'], True)
+        >>> list(fitted), round(fitted["image_to_text"].kept(0.05), 1)
+        (['image_to_text', 'text_to_image'], 0.3)
     """
 
     def __init__(
@@ -191,13 +191,16 @@ def read_match(path: str | Path) -> Match:
 
 
 class JudgedResults(NamedTuple):
-    """First results in the whole index, (r,) each, with log odds from a model that was fitted on other items."""
+    """First results in the whole index, (r,) each; `values` are log odds of a model that was fitted on other items."""
 
-    log_odds: np.ndarray
+    values: np.ndarray
     scores: np.ndarray
     right: np.ndarray
     weights: np.ndarray
     item: np.ndarray
+
+    def take(self, chosen: np.ndarray) -> "JudgedResults":
+        return JudgedResults(*(each[chosen] for each in self))
 
 
 def match(
@@ -256,46 +259,38 @@ def match(
     seed = seed_number(seed)
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     require_one_space(sets, "one index")
+    codes, groups = _relevance(sets, relevant, paired=anchors is None)
+    queries, directions = sets, [*permutations(sets, 2)] if len(sets) > 1 else [(name, name) for name in sets]
     if anchors is not None:
         queries = _anchors(anchors, sets)
         directions = [(name, item) for name in queries for item in sets if item != name]
-        codes = {name: np.arange(len(each)) for name, each in sets.items()}
-        known = groups = {name: -1 - np.arange(len(each)) for name, each in queries.items()}
-    else:
-        queries = sets
-        directions = [*permutations(sets, 2)] if len(sets) > 1 else [(name, name) for name in sets]
-        codes, groups = _relevance(sets, relevant)
-        known = codes
     models, results, skipped = {}, {}, {}
     with progress("rows of the indexes", sum(len(sets[item]) for _, item in directions)) as advance:
         for number, (query, item) in enumerate(directions):
             rng = np.random.default_rng([seed, number])
-            most = min(QUERIES, max(LEAST, PRODUCTS // len(sets[item])))
-            rows = np.sort(rng.permutation(len(queries[query]))[:most])
-            lists = search(
-                *(queries[query], rows, sets[item], known[query], codes[item]),
-                exclude_itself=query == item,
-                advance=advance,
-            )
-            labeled = len(np.unique(codes[item])) < len(codes[item])
-            if query == item and not labeled:
-                lists = _with_near_duplicates(lists)
-            sides = {"query": origin(queries[query]), "item": origin(sets[item])}
-            facts = {"query": query, "item": item, "dim": sets[item].dim, "origins": sides}
-            name, group = f"{query}_to_{item}", groups[query][rows]
-            if lists.std.max() < FLAT:
+            n = len(queries[query])
+            rows = np.sort(rng.permutation(n)[: min(QUERIES, max(LEAST, PRODUCTS // len(sets[item])))])
+            asked = codes[query] if anchors is None else np.full(n, -1)
+            same, labeled = query == item, len(np.unique(codes[item])) < len(codes[item])
+            scores = search(queries[query], rows, sets[item], asked, codes[item], exclude_itself=same, advance=advance)
+            if scores.std.max() < FLAT:
                 raise InputError(f"all scores of each {query} query are equal; expected {item} items that differ")
-            answers = int(np.isfinite(lists.right[:, 0]).sum())
-            if anchors is not None or (query == item and answers < LEAST and not labeled):
-                models[name] = _null_model(lists, group, facts, rng)
-                continue
-            if answers < LEAST:
+            if same and not labeled:
+                scores = _with_near_duplicates(scores)
+            answers = int(np.isfinite(scores.right[:, 0]).sum())
+            name, known = f"{query}_to_{item}", anchors is None
+            if answers < LEAST and same and not labeled:
+                known = False
+            elif answers < LEAST and known:
                 skipped[name] = (
                     f"{answers} {query} queries have an answer among the {item} items; expected at least {LEAST}, "
                     "because fewer do not determine a cutoff"
                 )
                 continue
-            models[name], results[name] = _fitted(lists, group, answerable, facts, rng)
+            origins = {"query": origin(queries[query]), "item": origin(sets[item])}
+            facts = {"query": query, "item": item, "dim": sets[item].dim, "origins": origins}
+            group = (groups[query] if anchors is None else np.arange(n))[rows]
+            models[name], results[name] = _fitted(scores, group, answerable if known else None, facts, rng)
     if not models:
         raise InputError(next(iter(skipped.values())))
     return Match(models, results, skipped)
@@ -316,10 +311,15 @@ def _anchors(anchors: Any, sets: Mapping[str, Embeddings]) -> dict[str, Embeddin
 
 
 def _relevance(
-    sets: Mapping[str, Embeddings], relevant: RelevantBy | None
+    sets: Mapping[str, Embeddings], relevant: RelevantBy | None, *, paired: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return a number for each row, equal for rows that are right for each other, and the number of its item."""
+    """Return a number for each row, equal for rows that are right for each other, and the number of its item.
+
+    If the rows are not `paired`, as with anchors, each is alone.
+    """
     rows = {name: np.arange(len(each)) for name, each in sets.items()}
+    if not paired:
+        return rows, rows
     if len(sets) == 1:
         ((name, only),) = sets.items()
         values = only.labels if only.labels is not None else only.item_id
@@ -340,80 +340,67 @@ def _relevance(
     return groups, groups
 
 
-def _with_near_duplicates(lists: SearchScores) -> SearchScores:
+def _with_near_duplicates(scores: SearchScores) -> SearchScores:
     """Count a nearest row as right if it is much nearer than the distances of the other rows let expect."""
-    distances = np.sqrt(np.maximum(0, 2 - 2 * lists.wrong[:, :2]))
+    distances = np.sqrt(np.maximum(0, 2 - 2 * scores.wrong[:, :2]))
     tail = too_near(np.maximum(distances[:, 0], EQUAL * np.median(distances[:, 0])))
     if tail is None:
-        return lists
-    near = 2 - 2 * lists.wrong <= tail.limit**2
-    right = np.where(near, lists.wrong, -np.inf)[:, : lists.right.shape[1]]
-    return lists._replace(right=right, wrong=-np.sort(-np.where(near, -np.inf, lists.wrong), axis=1))
+        return scores
+    near = 2 - 2 * scores.wrong <= tail.limit**2
+    right = np.where(near, scores.wrong, -np.inf)[:, : scores.right.shape[1]]
+    return scores._replace(right=right, wrong=-np.sort(-np.where(near, -np.inf, scores.wrong), axis=1))
 
 
 def _fitted(
-    lists: SearchScores, groups: np.ndarray, answerable: float, facts: Mapping[str, Any], rng: np.random.Generator
+    scores: SearchScores,
+    groups: np.ndarray,
+    answerable: float | None,
+    facts: Mapping[str, Any],
+    rng: np.random.Generator,
 ) -> tuple[MatchModel, JudgedResults]:
-    """Fit the model of one direction, and find its cutoffs on items that it was not fitted on."""
-    results = first_results(lists, rng)
-    weights = results.weights(answerable)
+    """Fit the model of one direction, and find its cutoffs on items that it was not fitted on.
+
+    If `answerable` is None, no right results are known: the cutoffs are for the z-score of `features`.
+    """
+    results = first_results(scores, rng)
+    if answerable is None:
+        results = results.take(~results.answerable)
+    weights = results.weights(answerable or 0.5)
     items, group = np.unique(groups, return_inverse=True)
-    fold = (rng.permutation(len(items)) % FOLDS)[group[results.query]]
-    log_odds = np.empty(len(weights))
-    for number in range(FOLDS):
-        held_out = fold == number
-        intercept, *slopes = _logistic(results.take(~held_out), weights[~held_out])
-        log_odds[held_out] = intercept + results.columns[held_out] @ slopes
-    whole = results.size == results.size.max()
-    judged = JudgedResults(
-        log_odds[whole], results.columns[whole, 0], results.right[whole], weights[whole], group[results.query[whole]]
-    )
-    numbers, auc = _with_intervals(judged, len(items), rng)
-    expected = (results.right + expit(log_odds)) / 2  # half outcome, half probability: a cutoff with less variance
-    sizes, cutoffs, kept = _curves(log_odds, expected, results.size, weights)
+    item = group[results.query]
+    values, right, coefficients = results.columns[:, 1], results.right, None
+    if answerable is not None:
+        fold, values = (rng.permutation(len(items)) % FOLDS)[item], np.empty(len(weights))
+        for number in range(FOLDS):
+            held_out = fold == number
+            intercept, *slopes = _logistic(results.take(~held_out), weights[~held_out])
+            values[held_out] = intercept + results.columns[held_out] @ slopes
+        coefficients = _logistic(results, weights)
+        right = (results.right + expit(values)) / 2  # half outcome, half probability: cutoffs with less variance
+    sizes = np.unique(results.size).tolist()
+    whole = results.size == sizes[-1]
+    judged = JudgedResults(values, results.columns[:, 0], results.right, weights, item).take(whole)
+    numbers, auc = _with_intervals(judged, answerable is not None, len(items), rng)
+    if answerable is None:
+        del numbers["auc"]
+    curves = [
+        Roc(values[chosen], right[chosen]).cutoffs(weights[chosen], GRID)
+        for chosen in (results.size == size for size in sizes)
+    ]
+    enough = answerable is None or judged.right.sum() >= LEAST_RIGHT
     model = MatchModel(
         **facts,
         answerable=answerable,
-        coefficients=_logistic(results, weights),
-        identifies=bool(judged.right.sum() >= LEAST_RIGHT and np.quantile(auc, CHANCE) > 0.5),
-        sizes=sizes,
+        coefficients=coefficients,
+        identifies=bool(enough and np.quantile(auc, CHANCE) > 0.5),
+        sizes=tuple(sizes),
         false_accepts=tuple(GRID.tolist()),
-        cutoffs=cutoffs,
-        shares_kept=kept,
+        cutoffs=tuple(tuple(cutoffs.tolist()) for cutoffs, _ in curves),
+        shares_kept=tuple(tuple(kept.tolist()) for _, kept in curves if answerable is not None),
         scores=(float(judged.scores.min()), float(judged.scores.max())),
         numbers=numbers,
     )
     return model, judged
-
-
-def _null_model(
-    lists: SearchScores, groups: np.ndarray, facts: Mapping[str, Any], rng: np.random.Generator
-) -> MatchModel:
-    """Find cutoffs for a rate of false accepts by the z-score, where no right results are known."""
-    results = first_results(lists, rng)
-    results = results.take(~results.answerable)
-    z, weights = results.columns[:, 1], results.weights(0.5)
-    whole = results.size == results.size.max()
-    judged = JudgedResults(z[whole], results.columns[whole, 0], results.right[whole], weights[whole], groups)
-    roc = Roc(judged.log_odds, judged.right)
-    items, group = np.unique(groups[results.query[whole]], return_inverse=True)
-    draws = [roc.cutoffs(judged.weights * drawn[group], np.array(RATES))[0] for drawn in _bootstrap(len(items), rng)]
-    values = roc.cutoffs(judged.weights, np.array(RATES))[0]
-    sizes, cutoffs, _ = _curves(z, np.zeros(len(z)), results.size, weights)
-    return MatchModel(
-        **facts,
-        answerable=None,
-        coefficients=None,
-        identifies=True,
-        sizes=sizes,
-        false_accepts=tuple(GRID.tolist()),
-        cutoffs=cutoffs,
-        shares_kept=(),
-        scores=(float(judged.scores.min()), float(judged.scores.max())),
-        numbers=_intervals(
-            dict(zip((f"cutoff@{rate:g}" for rate in RATES), values.tolist(), strict=True)), np.array(draws)
-        ),
-    )
 
 
 def _logistic(results: FirstResults, weights: np.ndarray) -> tuple[float, ...]:
@@ -432,49 +419,37 @@ def _logistic(results: FirstResults, weights: np.ndarray) -> tuple[float, ...]:
     return (float(np.ravel(fit.intercept_)[0] - mean @ slopes), *slopes.tolist())
 
 
-def _curves(scores: np.ndarray, right: np.ndarray, size: np.ndarray, weights: np.ndarray) -> tuple[Any, Any, Any]:
-    """Return the sizes of the index and, for each, the cutoffs and the shares kept at the rates of the grid."""
-    curves = []
-    for each in np.unique(size):
-        chosen = size == each
-        curves.append(Roc(scores[chosen], right[chosen]).cutoffs(weights[chosen], GRID))
-    cutoffs, kept = (tuple(tuple(each.tolist()) for each in column) for column in zip(*curves, strict=True))
-    return tuple(np.unique(size).tolist()), cutoffs, kept
-
-
 def _with_intervals(
-    judged: JudgedResults, items: int, rng: np.random.Generator
+    judged: JudgedResults, known: bool, items: int, rng: np.random.Generator
 ) -> tuple[dict[str, Interval], np.ndarray]:
-    """Return the numbers of the table with intervals, and the AUC of all draws of the bootstrap."""
-    rocs = {"": Roc(judged.log_odds, judged.right), "[cosine]": Roc(judged.scores, judged.right)}
+    """Return the numbers of the table with 90% intervals, and the AUC of all draws of the bootstrap.
+
+    If right results are not `known`, the cutoffs are the only numbers, and the AUC is 1.
+    """
+    rocs = {"": Roc(judged.values, judged.right), "[cosine]": Roc(judged.scores, judged.right)}
 
     def numbers(weights: np.ndarray) -> dict[str, float]:
         values = {"right": float(np.average(judged.right, weights=weights))}
         for suffix, roc in rocs.items():
-            values[f"auc{suffix}"] = roc.auc(weights)
             cutoffs, kept = roc.cutoffs(weights, np.array(RATES))
-            cutoffs = cutoffs if suffix else expit(cutoffs)
-            for rate, cutoff, share in zip(RATES, cutoffs.tolist(), kept.tolist(), strict=True):
-                values |= {f"cutoff{suffix}@{rate:g}": cutoff, f"kept{suffix}@{rate:g}": share}
+            cutoffs = expit(cutoffs) if known and not suffix else cutoffs
+            values |= {f"cutoff{suffix}@{rate:g}": value for rate, value in zip(RATES, cutoffs.tolist(), strict=True)}
+            values |= {f"kept{suffix}@{rate:g}": value for rate, value in zip(RATES, kept.tolist(), strict=True)}
+            values[f"auc{suffix}"] = roc.auc(weights) if known else 1.0
         values["best[cosine]"], values["accuracy[cosine]"] = rocs["[cosine]"].most_accurate(weights)
-        return values
+        return values if known else {name: value for name, value in values.items() if name[:7] in ("cutoff@", "auc")}
 
     values = numbers(judged.weights)
-    draws = [numbers(judged.weights * drawn[judged.item]) for drawn in _bootstrap(items, rng)]
-    table = np.array([list(draw.values()) for draw in draws])
-    return _intervals(values, table), table[:, list(values).index("auc")]
+    draws = [list(numbers(judged.weights * drawn[judged.item]).values()) for drawn in _bootstrap(items, rng)]
+    low, high = np.quantile(draws, [0.05, 0.95], axis=0).tolist()
+    auc = np.array(draws)[:, list(values).index("auc")]
+    return {name: (value, low[k], high[k]) for k, (name, value) in enumerate(values.items())}, auc
 
 
 def _bootstrap(items: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield how often each item is drawn, (items,), in samples of all items with replacement."""
     for _ in range(DRAWS):
         yield rng.multinomial(items, np.full(items, 1 / items)).astype(float)
-
-
-def _intervals(values: Mapping[str, float], draws: np.ndarray) -> dict[str, Interval]:
-    """Return name → (value, lower and upper end of the 90% interval)."""
-    low, high = np.quantile(draws, [0.05, 0.95], axis=0).tolist()
-    return {name: (value, low[k], high[k]) for k, (name, value) in enumerate(values.items())}
 
 
 def _verdict(model: MatchModel) -> list[str]:
@@ -509,8 +484,10 @@ def _verdict(model: MatchModel) -> list[str]:
 
 
 def _line(numbers: Mapping[str, Interval], rate: float) -> list[str]:
-    cells = [percent(rate), f"{numbers[f'cutoff@{rate:g}'][0]:.3f}"]
-    cells.append("{} ({} to {})".format(*map(percent, numbers[f"kept@{rate:g}"])))
-    cells.append(f"{numbers[f'cutoff[cosine]@{rate:g}'][0]:.3f}")
-    cells.append("{} ({} to {})".format(*map(percent, numbers[f"kept[cosine]@{rate:g}"])))
+    """Return the cells of a row; "–" for numbers that are unknown without pairs."""
+    cells = [percent(rate)]
+    for suffix in ("", "[cosine]"):
+        cutoff, kept = (numbers.get(f"{name}{suffix}@{rate:g}") for name in ("cutoff", "kept"))
+        cells.append(f"{cutoff[0]:.3f}" if cutoff else "–")
+        cells.append("{} ({} to {})".format(*map(percent, kept)) if kept else "–")
     return cells

@@ -28,7 +28,7 @@ def draw(models: Mapping[str, MatchModel], results: "Mapping[str, JudgedResults]
         _reliability(panels[0], judged)
         panels[0].set_ylabel(f"{model.query} → {model.item}\nshare that is right")
         _risk(panels[1], judged)
-        probability, weights = expit(judged.log_odds), judged.weights
+        probability, weights = expit(judged.values), judged.weights
         _distributions(panels[2], probability, judged.right, weights, "probability")
         _distributions(panels[3], judged.scores, judged.right, weights, "cosine of the first result")
         if model.identifies:
@@ -44,8 +44,8 @@ def draw(models: Mapping[str, MatchModel], results: "Mapping[str, JudgedResults]
 
 def _reliability(axes: Axes, judged: "JudgedResults") -> None:
     """Draw the share of right results in bins of equal weight against their mean probability, with 90% intervals."""
-    order = np.argsort(judged.log_odds)
-    probability, weights = expit(judged.log_odds[order]), judged.weights[order]
+    order = np.argsort(judged.values)
+    probability, weights = expit(judged.values[order]), judged.weights[order]
     right = judged.right[order].astype(float)
     bins = np.minimum((np.cumsum(weights) / weights.sum() * BINS).astype(int), BINS - 1)
     axes.plot([0, 1], [0, 1], color=NEUTRAL, linewidth=0.9, linestyle=DOTTED)
@@ -61,7 +61,7 @@ def _reliability(axes: Axes, judged: "JudgedResults") -> None:
 def _risk(axes: Axes, judged: "JudgedResults") -> None:
     """Draw the share of wrong results among those that are accepted against their share, for falling cutoffs."""
     wrong_weights = judged.weights * ~judged.right
-    scores = (("probability", judged.log_odds, INK, "-"), ("cosine", judged.scores, NEUTRAL, DASHED))
+    scores = (("probability", judged.values, INK, "-"), ("cosine", judged.scores, NEUTRAL, DASHED))
     for label, score, color, style in scores:
         order = np.argsort(-score)
         accepted = np.cumsum(judged.weights[order])

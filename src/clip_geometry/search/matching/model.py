@@ -61,7 +61,7 @@ class MatchModel(Config):
         >>> item = rng.normal(size=(300, 16))
         >>> image, text = (item + 0.7 * rng.normal(size=(300, 16)) for _ in range(2))
         >>> model = cg.match(image, text)["image_to_text"]
-        >>> top = [[0.95, 0.60, 0.55], [0.61, 0.60, 0.58]]  # from any search engine
+        >>> top = [[0.95, 0.50, 0.45], [0.51, 0.50, 0.48]]  # from any search engine
         >>> p = model.probability(top, mean=[0.0, 0.0], std=[0.25, 0.25], m=300)
         >>> p.round(1).tolist(), (p > model.cutoff(false_accepts=0.05)).tolist()
         ([1.0, 0.0], [True, False])

@@ -125,26 +125,26 @@ def _highest(known: torch.Tensor, scores: torch.Tensor, k: int) -> torch.Tensor:
     return torch.cat([known, here], dim=1).topk(k, dim=1).values
 
 
-def first_results(lists: SearchScores, rng: np.random.Generator) -> FirstResults:
+def first_results(scores: SearchScores, rng: np.random.Generator) -> FirstResults:
     """Return the first results of all queries in the index and in random halves and quarters of it.
 
     Each query searches subsets of its own. It has two results in each: one as if it had no answer, from the wrong items
     only, and one with its best right items, if it has any. The subsets need no search, because they are subsets of the
-    lists. Sizes teach how the probability depends on the size of the index, and draws add precision.
+    scores. Sizes teach how the probability depends on the size of the index, and draws add precision.
     """
-    parts, numbers = [], np.arange(len(lists.right))
+    parts, numbers = [], np.arange(len(scores.right))
     for share, draws in DRAWS.items():
-        size = max(2, round(share * lists.m))
+        size = max(2, round(share * scores.m))
         for _ in range(max(1, draws * MANY // max(MANY, len(numbers)))):
-            kept = rng.random(lists.wrong.shape) < share
-            wrong = _two_best(np.where(kept, lists.wrong, -np.inf))
-            both = _two_best(np.concatenate([lists.right, wrong], axis=1))
-            is_right = lists.right[:, 0] > wrong[:, 0]
+            kept = rng.random(scores.wrong.shape) < share
+            wrong = _two_best(np.where(kept, scores.wrong, -np.inf))
+            both = _two_best(np.concatenate([scores.right, wrong], axis=1))
+            is_right = scores.right[:, 0] > wrong[:, 0]
             for answerable, top in ((False, wrong), (True, both)):
-                known = np.isfinite(top).all(1) & (lists.std > 0)
+                known = np.isfinite(top).all(1) & (scores.std > 0)
                 if answerable:
-                    known &= np.isfinite(lists.right[:, 0])
-                columns = features(top[known], lists.mean[known], lists.std[known], size)
+                    known &= np.isfinite(scores.right[:, 0])
+                columns = features(top[known], scores.mean[known], scores.std[known], size)
                 same = np.ones(len(columns), dtype=int)
                 parts.append((columns, is_right[known] & answerable, same == answerable, numbers[known], same * size))
     return FirstResults(*(np.concatenate(column) for column in zip(*parts, strict=True)))
