@@ -44,7 +44,7 @@ def test_everything_is_printed_and_written(cli, folder, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--repairs", ""], "repairs were not compared: none were asked for"),
+        (["--repairs", ""], "repairs were not compared: no repairs were requested"),
         (["--repairs", "center", "--want", "pairs"], "no repair helps beyond noise"),
         ([], "shuffled_pairs"),
     ],

@@ -89,7 +89,7 @@ def test_from_the_file_to_the_numbers_of_clip_benchmark(tmp_path, write_image, k
         assert result[f"retrieval.{way}.r_at_5", "both"].value == pytest.approx(expected, abs=1e-15)
     notes = {record.note for record in result.records}
     assert notes == {f"14 images and {76 - dropped} texts are queries, each right where it finds any of its pairs"}
-    remark = f"{dropped} more captions of these items are no text rows: captions_per_image left them out"
+    remark = f"{dropped} more captions of these items are not among the text rows: captions_per_image left them out"
     assert (remark in str(result)) == bool(dropped) == (remark in result.records[0].get("remarks", ()))
 
 

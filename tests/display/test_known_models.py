@@ -49,11 +49,11 @@ def test_the_values_are_those_of_the_data():
     for title, (name, source) in script["MODELS"].items():
         recorded = known_models()[title]
         assert recorded["source"] == source
-        found = script["measured"](folder / name)
-        assert [(each["measure"], each["set"], each["n"]) for each in found] == [
+        measured = script["measured"](folder / name)
+        assert [(each["measure"], each["set"], each["n"]) for each in measured] == [
             (each["measure"], each["set"], each["n"]) for each in recorded["numbers"]
         ]
-        for ours, theirs in zip(found, recorded["numbers"], strict=True):
+        for ours, theirs in zip(measured, recorded["numbers"], strict=True):
             assert ours["value"] == pytest.approx(theirs["value"], abs=2e-5)
             assert ours.get("standard_error") == pytest.approx(theirs.get("standard_error"), abs=2e-5)
 

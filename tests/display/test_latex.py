@@ -41,9 +41,9 @@ def test_every_title_and_source_has_letters_that_pdflatex_knows():
 
 def test_every_measure_has_a_source_with_its_identifier():
     for name, measure in measures.items():
-        found = references([name])
-        assert bool(found) != (name in NO_PAPER), name
-        written = "".join(value for fields in found.values() for value in fields.values())
+        entries = references([name])
+        assert bool(entries) != (name in NO_PAPER), name
+        written = "".join(value for fields in entries.values() for value in fields.values())
         for identifier in re.findall(r"(?:arXiv:|doi:)([^\s;,]+)", measure.reference):
             before = measure.reference.partition(identifier)[0]
             if re.search(r"\d{4}, (arXiv:|doi:)$", before):  # others are named without their authors

@@ -107,10 +107,10 @@ def test_markdown_is_a_table_that_github_reads():
 
 
 def test_json_has_everything():
-    found = json.loads(json.dumps(TABLE.as_dict()))
-    assert [column["unit"] for column in found["columns"]] == ["", "", "degrees", ""]
-    assert {group["name"]: group["rows"] for group in found["groups"]} == ROWS
-    written = json.dumps(found, ensure_ascii=False)
+    as_dict = json.loads(json.dumps(TABLE.as_dict()))
+    assert [column["unit"] for column in as_dict["columns"]] == ["", "", "degrees", ""]
+    assert {group["name"]: group["rows"] for group in as_dict["groups"]} == ROWS
+    written = json.dumps(as_dict, ensure_ascii=False)
     assert all(sentence in written for sentence in SENTENCES)
 
 

@@ -27,12 +27,12 @@ def file(tmp_path_factory):
     captions.write_text(
         "\n".join(f"a caption of the usual length that says what is on photograph {k}" for k in range(50_000))
     )
-    found = cg.explore(
+    exploration = cg.explore(
         sets, ids=dict.fromkeys(sets, ids), labels=dict.fromkeys(sets, code), captions=captions, umap=False
     )
-    assert len(found.points) == 100_000 and [state.name for state in found.states][-1] == "posterior"
-    assert len(found.queries) == 5000 and "computed for 5,000 of them" in found.notes[0]
-    return found.save(captions.with_name("explore.html"))
+    assert len(exploration.points) == 100_000 and [state.name for state in exploration.states][-1] == "posterior"
+    assert len(exploration.queries) == 5000 and "computed for 5,000 of them" in exploration.notes[0]
+    return exploration.save(captions.with_name("explore.html"))
 
 
 @pytest.mark.slow

@@ -26,8 +26,8 @@ def found_by(name, points, queries):
 
 def all_scores(repair, points):
     rows = {name: x.astype(float) for name, x in points.rows.items()}
-    found = [repair.mixed(name, q, rows, np.arange(len(q))) for name, q in rows.items()]
-    return np.block([[each[item] for item in rows] for each in found])
+    tables = [repair.mixed(name, q, rows, np.arange(len(q))) for name, q in rows.items()]
+    return np.block([[each[item] for item in rows] for each in tables])
 
 
 @pytest.mark.parametrize(
@@ -37,26 +37,26 @@ def all_scores(repair, points):
 def test_lists_are_those_of_all_scores(name, points, monkeypatch):
     monkeypatch.setattr(states, "SCORES", 1000)  # 25 items at a time
     queries = np.arange(1, len(points), 3)
-    repair, found = found_by(name, points, queries)
+    repair, neighbors = found_by(name, points, queries)
     scores = all_scores(repair, points)
     own = points.modality[queries][:, None] == points.modality
     for kind in (own, ~own):
         best = np.where(kind, scores[queries], -np.inf)
         expected = -np.sort(-best, axis=1)[:, :K]
-        of_kind = np.take_along_axis(kind, found.numbers, 1)
+        of_kind = np.take_along_axis(kind, neighbors.numbers, 1)
         assert (of_kind.sum(1) == K).all()
-        ours = found.scores[of_kind].reshape(-1, K)
+        ours = neighbors.scores[of_kind].reshape(-1, K)
         assert ours == pytest.approx(expected, rel=1e-4, abs=1e-4)
-        assert np.take_along_axis(scores[queries], found.numbers, 1)[of_kind].reshape(-1, K) == pytest.approx(
+        assert np.take_along_axis(scores[queries], neighbors.numbers, 1)[of_kind].reshape(-1, K) == pytest.approx(
             expected, rel=1e-4, abs=1e-4
         )
-    assert (np.diff(found.scores, axis=1) <= 0).all()
+    assert (np.diff(neighbors.scores, axis=1) <= 0).all()
 
 
 def test_counts_are_hubness(points):
     queries = np.arange(len(points))
-    _, found = found_by("none", points, queries)
-    counts = found.counts(len(points))
+    _, neighbors = found_by("none", points, queries)
+    counts = neighbors.counts(len(points))
     scores = all_scores(make("none").fit(points.index.known(points.fit)), points)
     expected = np.bincount(np.argsort(-scores, axis=1)[:, :K].ravel(), minlength=len(points))
     assert np.array_equal(counts, expected)
@@ -70,9 +70,9 @@ def test_numbers_are_those_of_the_toolkit(name, points):
     """Of all points as queries, `search_index` gives the same."""
     everyone = type(points)(points.index, points.fit, np.ones(len(points), bool), points.given)
     queries = np.arange(len(points))
-    repair, found = found_by(name, everyone, queries)
+    repair, neighbors = found_by(name, everyone, queries)
     _, before = found_by("none", everyone, queries)
-    ours = search_numbers(everyone, queries, found, before)
+    ours = search_numbers(everyone, queries, neighbors, before)
     theirs = cg.search.search_index(points.index, repair)
     assert set(ours) == {"own_share", "r_at_1", "hit_at_10", "cross_r_at_1", "neighbors"}
     assert ours == pytest.approx({key: theirs[key].value for key in ours}, abs=1e-9)
@@ -80,9 +80,9 @@ def test_numbers_are_those_of_the_toolkit(name, points):
 
 def test_numbers_are_of_held_out_queries(points):
     queries = np.arange(len(points))
-    _, found = found_by("least_squares", points, queries)
+    _, neighbors = found_by("least_squares", points, queries)
     everyone = type(points)(points.index, points.fit, ~points.held_out, points.given)
-    seen, unseen = (search_numbers(each, queries, found, found)["cross_r_at_1"] for each in (everyone, points))
+    seen, unseen = (search_numbers(each, queries, neighbors, neighbors)["cross_r_at_1"] for each in (everyone, points))
     assert seen > unseen + 0.2  # a map that fits the pairs it was fitted on
 
 
@@ -107,16 +107,17 @@ def test_the_plane_of_a_repair_is_that_of_its_rows(points):
 
 
 def test_one_modality_has_neighbors_only(sets):
-    found = cg.explore(sets["image"], umap=False)
-    assert [state.name for state in found.states] == ["none", "center", "whiten"] or found.failed
-    assert set(found.states[0].numbers) == {"neighbors"} and found.states[0].neighbors.numbers.shape == (120, K)
+    exploration = cg.explore(sets["image"], umap=False)
+    assert [state.name for state in exploration.states] == ["none", "center", "whiten"] or exploration.failed
+    assert set(exploration.states[0].numbers) == {"neighbors"}
+    assert exploration.states[0].neighbors.numbers.shape == (120, K)
 
 
 def test_three_modalities(sets):
     audio = sets["text"][::-1] + 0.1
-    found = cg.explore({**sets, "audio": audio.copy()}, repairs=["center"], umap=False)
-    lists = found.states[0].neighbors.numbers
-    own = found.points.modality[lists] == found.points.modality[found.queries][:, None]
+    exploration = cg.explore({**sets, "audio": audio.copy()}, repairs=["center"], umap=False)
+    lists = exploration.states[0].neighbors.numbers
+    own = exploration.points.modality[lists] == exploration.points.modality[exploration.queries][:, None]
     assert (own.sum(1) == K).all() and lists.shape == (360, 2 * K)
 
 

@@ -25,8 +25,8 @@ def file(exploration, tmp_path_factory):
 @pytest.fixture(scope="module")
 def tab(browser, file):
     """Has compiled the scripts of the page."""
-    with opened(browser, file) as found:
-        yield found
+    with opened(browser, file) as opened_page:
+        yield opened_page
 
 
 @pytest.fixture
@@ -100,12 +100,12 @@ def test_the_points_are_those_of_the_planes(page, exploration):
 
 
 def test_it_says_why_the_points_stay(page, exploration):
-    said = page.locator(".stops #still")
-    assert not said.is_visible()
+    reason = page.locator(".stops #still")
+    assert not reason.is_visible()
     move(page, 3)
-    assert said.inner_text().startswith("The points do not move: posterior changes how pairs of rows are scored")
+    assert reason.inner_text().startswith("The points do not move: posterior changes how pairs of rows are scored")
     move(page, 1)
-    assert not said.is_visible()
+    assert not reason.is_visible()
     assert "The points do not move at posterior: the scores of pairs of rows change" in " ".join(exploration.notes)
 
 
@@ -223,10 +223,10 @@ def test_a_label_ends_no_script():
         sets = {name: cg.Embeddings(rows[name], name, labels=labels) for name in rows}
         pages.append(cg.explore(sets, repairs=[], umap=False, title="</title><i>").to_html())
     assert "<title>&lt;/title&gt;&lt;i&gt;</title>" in pages[0]
-    found, plain = (Scripts(page).found for page in pages)
-    assert found.keys() == plain.keys() and "meta" in found
-    assert json.loads(found["meta"])["label"]["names"] == names
-    assert "<" not in found["meta"]
+    scripts, plain = (Scripts(page).found for page in pages)
+    assert scripts.keys() == plain.keys() and "meta" in scripts
+    assert json.loads(scripts["meta"])["label"]["names"] == names
+    assert "<" not in scripts["meta"]
 
 
 def test_plotly_is_needed(monkeypatch):
@@ -249,7 +249,7 @@ def test_points_without_a_list_give_the_nearest_that_has_one(browser, exploratio
         plane = exploration.states[0].pca.points
         images = few[few < 60]
         assert page.evaluate("explorer.now.point") == images[np.linalg.norm(plane[images] - plane[5], axis=1).argmin()]
-        assert "The nearest point on this plane" in page.locator(".chosen").inner_text()
+        assert "This is the nearest point on the plane" in page.locator(".chosen").inner_text()
 
 
 def test_nothing_else_runs_applies_or_loads(browser, file, tmp_path):

@@ -54,7 +54,7 @@ def test_the_rows_of_all_points_have_to_fit_into_the_memory(sets, monkeypatch):
     ("given", "says"),
     [
         ({"image": np.eye(3), "text": np.eye(4)}, "one plane needs rows of one dimension"),
-        ({"image": np.eye(3)[:1]}, "there is 1 image row; expected at least 2"),
+        ({"image": np.eye(3)[:1]}, "image has 1 row; expected at least 2"),
         ({"image": np.vstack([np.eye(3)[:1], np.zeros((2, 3))])}, r"the image set has a zero row \(row 1\)"),
     ],
 )

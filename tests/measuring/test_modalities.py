@@ -79,8 +79,8 @@ def test_a_modality_of_another_dimension_is_left_out_of_one_space_only(sets):
     assert [place for name, place in found if name == "cka"] == ["image+text", "audio+image", "audio+text"]
     remarks = MeasuredSets(sets, parse_pipeline("normalize")).remarks()
     assert remarks == [
-        "audio has dimension 4 and image 6: measures of one space leave them out",
-        "audio has dimension 4 and text 6: measures of one space leave them out",
+        "audio has dimension 4 and image 6: measures that need one space leave them out",
+        "audio has dimension 4 and text 6: measures that need one space leave them out",
     ]
     with pytest.raises(InputError, match="modality_gap needs one space, but image has dimension 6 and audio has"):
         rows_of({"image": sets["image"], "audio": sets["audio"]}, ["modality_gap"])

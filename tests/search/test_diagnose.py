@@ -9,49 +9,50 @@ from support.clip_like import clip_like
 
 
 @pytest.fixture(scope="module")
-def found():
+def diagnosis():
     rows = clip_like(300)
     return cg.diagnose(rows["image"], rows["text"], repairs=["zscore", "posterior"], splits=2)
 
 
-def test_the_verdict_names_the_repair_its_gain_and_its_cost(found):
-    text = " ".join(found.verdict)
-    assert f"Take {found.recommended} to find" in text
+def test_the_verdict_names_the_repair_its_gain_and_its_cost(diagnosis):
+    text = " ".join(diagnosis.verdict)
+    assert f"Take {diagnosis.recommended} to find" in text
     assert "90% interval" in text
     assert "recall at 1 across modalities stays as it is; 100% of the nearest rows" in text
 
 
-def test_json_has_every_repair(found):
-    told = json.loads(found.to_json())
-    assert told["recommended"] == found.recommended and set(told["repairs"]) == {"none", "zscore", "posterior"}
-    none, zscore = (told["repairs"][name] for name in ("none", "zscore"))
+def test_json_has_every_repair(diagnosis):
+    written = json.loads(diagnosis.to_json())
+    assert written["recommended"] == diagnosis.recommended
+    assert set(written["repairs"]) == {"none", "zscore", "posterior"}
+    none, zscore = (written["repairs"][name] for name in ("none", "zscore"))
     change = zscore["numbers"]["mrr"]["value"] - none["numbers"]["mrr"]["value"]
     assert zscore["changes"]["mrr"]["value"] == pytest.approx(change)
-    assert str(found).endswith(found.verdict[-1])
+    assert str(diagnosis).endswith(diagnosis.verdict[-1])
 
 
-def test_the_figure_has_a_point_for_every_repair(found):
-    axes = found.figure().axes[0]
+def test_the_figure_has_a_point_for_every_repair(diagnosis):
+    axes = diagnosis.figure().axes[0]
     points = sum(len(container.lines[0].get_xdata()) for container in axes.containers)
-    assert points == len(found.comparison.candidates)
+    assert points == len(diagnosis.comparison.candidates)
     drawn = {
         xy for each in axes.containers for xy in zip(each.lines[0].get_xdata(), each.lines[0].get_ydata(), strict=True)
     }
     assert drawn == {
-        (each.changes["cross_r_at_1"].value, each.numbers[found.comparison.aim].value)
-        for each in found.comparison.candidates.values()
+        (each.changes["cross_r_at_1"].value, each.numbers[diagnosis.comparison.aim].value)
+        for each in diagnosis.comparison.candidates.values()
     }
 
 
-def test_each_cell_of_the_table_is_the_number_of_its_column(found):
-    table = found.comparison.table()
+def test_each_cell_of_the_table_is_the_number_of_its_column(diagnosis):
+    table = diagnosis.comparison.table()
     heads = [column.name for column in table.columns]
     assert heads == ["repair", "both", "r_at_1", "kept", "recall", "neighbors", "columns", "verdict"]
     values = [float(row[1][:5]) for row in table.rows]
     assert values == sorted(values, reverse=True) and "not split" not in table.notes[0]
     for name, *cells, columns, verdict in table.rows:
-        each = found.comparison.candidates[name]
-        assert columns.endswith(f"{each.serving.columns:,}") and verdict == found.comparison.state(name)
+        each = diagnosis.comparison.candidates[name]
+        assert columns.endswith(f"{each.serving.columns:,}") and verdict == diagnosis.comparison.state(name)
         for head, cell in zip(heads[1:-2], cells, strict=True):
             assert cell.startswith(f"{each.numbers['cross_r_at_1' if head == 'recall' else head].value:.3f}")
 
@@ -60,27 +61,27 @@ def test_faults_come_before_repairs():
     """Shuffled pairs make every comparison meaningless, so none is made unless repairs are named."""
     rows = clip_like(300)
     order = np.random.default_rng(0).permutation(300)
-    found = cg.diagnose(rows["image"], rows["text"][order])
-    assert found.findings[0].severity == "error"
-    assert found.comparison is None
-    assert "would spoil the comparison" in found.skipped
-    assert any(said.startswith("Repairs were not compared") for said in found.verdict)
+    diagnosis = cg.diagnose(rows["image"], rows["text"][order])
+    assert diagnosis.findings[0].severity == "error"
+    assert diagnosis.comparison is None
+    assert "would spoil the comparison" in diagnosis.skipped
+    assert any(sentence.startswith("Repairs were not compared") for sentence in diagnosis.verdict)
     with pytest.raises(InputError, match="repairs were not compared"):
-        found.fitted()
+        diagnosis.fitted()
     unpaired = cg.diagnose(rows["image"], rows["text"][:200])
     with pytest.raises(InputError, match="repairs were not compared: nothing says which items are relevant"):
         unpaired.fitted()
     with pytest.raises(InputError, match="nothing to draw"):
-        found.figure()
+        diagnosis.figure()
     assert cg.diagnose(rows["image"], rows["text"][order], repairs=["zscore"], splits=1).comparison is not None
 
 
 def test_rows_without_a_direction_are_left_out_of_the_repairs():
     rows = clip_like(100)
     rows["image"][7] = 0
-    found = cg.diagnose(rows, repairs=["zscore"], splits=1)
-    assert found.findings[0].check == "invalid_rows"
-    assert found.comparison.facts["n"] == {"image": 99, "text": 100}
+    diagnosis = cg.diagnose(rows, repairs=["zscore"], splits=1)
+    assert diagnosis.findings[0].check == "invalid_rows"
+    assert diagnosis.comparison.facts["n"] == {"image": 99, "text": 100}
 
 
 def test_repairs_that_help_at_a_cost_are_named_where_none_is_saved():
@@ -89,9 +90,9 @@ def test_repairs_that_help_at_a_cost_are_named_where_none_is_saved():
     ids = [str(k) for k in range(200)]
     text = cg.Embeddings(np.tile(rows["text"], (5, 1)) + 0.04 * noise, "text", item_id=5 * ids)
     sets = {"image": cg.Embeddings(rows["image"], "image", item_id=ids), "text": text}
-    found = cg.diagnose(sets, repairs=["posterior", "zscore", "rrf"], splits=3)
+    diagnosis = cg.diagnose(sets, repairs=["posterior", "zscore", "rrf"], splits=3)
     with pytest.raises(InputError, match=r"repair that helps \((posterior|zscore), .* has a cost .*\(--repair NAME\)"):
-        found.fitted()
+        diagnosis.fitted()
 
 
 def isotropic(n=200, d=32, seed=0):
@@ -102,14 +103,14 @@ def isotropic(n=200, d=32, seed=0):
 @pytest.mark.parametrize("seed", [0, 2])
 def test_no_repair_helps_noise(seed):
     """Whatever puts the other modality first raises the reciprocal rank, also where nothing pairs."""
-    found = cg.diagnose(isotropic(seed=seed), repairs=["zscore", "posterior", "procrustes"], splits=4)
-    assert found.recommended == "none"
-    best = max(each.changes["mrr"].value for each in found.comparison.candidates.values())
+    diagnosis = cg.diagnose(isotropic(seed=seed), repairs=["zscore", "posterior", "procrustes"], splits=4)
+    assert diagnosis.recommended == "none"
+    best = max(each.changes["mrr"].value for each in diagnosis.comparison.candidates.values())
     assert best > 0.01
-    assert "No repair that costs nothing helps beyond noise" in " ".join(found.verdict)
+    assert "Neither a repair without costs nor a baseline helps beyond noise" in " ".join(diagnosis.verdict)
     with pytest.raises(InputError, match="no repair helps beyond noise"):
-        found.fitted()
-    assert found.fitted("zscore").name == "zscore"
+        diagnosis.fitted()
+    assert diagnosis.fitted("zscore").name == "zscore"
 
 
 def test_the_verdict_says_what_a_repair_returns():
@@ -125,16 +126,16 @@ def test_the_logit_scale_of_a_store_is_used():
         name: cg.Embeddings(rows, name, provenance={"encoder": {"logit_scale": 12.5}})
         for name, rows in clip_like(100).items()
     }
-    found = cg.diagnose(sets, repairs=["inverted_softmax"], splits=1)
-    assert found.index.known().logit_scale == 12.5
-    assert found.fitted("inverted_softmax").terms_["image", "text"].slope == 12.5
+    diagnosis = cg.diagnose(sets, repairs=["inverted_softmax"], splits=1)
+    assert diagnosis.index.known().logit_scale == 12.5
+    assert diagnosis.fitted("inverted_softmax").terms_["image", "text"].slope == 12.5
 
 
 @pytest.mark.parametrize(
     ("sets", "says"),
     [
-        ({"image": np.ones((1, 4)), "text": np.ones((1, 4))}, "there is 1 image row"),
-        ({"image": np.eye(4), "text": np.eye(5)[:4]}, "image rows 4 and text rows 5 dimensions"),
+        ({"image": np.ones((1, 4)), "text": np.ones((1, 4))}, "image has 1 row; expected at least 2"),
+        ({"image": np.eye(4), "text": np.eye(5)[:4]}, "image rows have 4 and text rows have 5 dimensions"),
     ],
 )
 def test_unusable_sets_are_refused(sets, says):
@@ -148,12 +149,14 @@ def test_arguments_are_checked():
         cg.diagnose(rows, relevant="ids")
     with pytest.raises(InputError, match="unknown repair 'zscor'"):
         cg.diagnose(rows, repairs="zscor")
-    assert "has no neighbors within it" in cg.diagnose({name: each[:2] for name, each in rows.items()}).skipped
+    assert (
+        "has no neighbors within that modality" in cg.diagnose({name: each[:2] for name, each in rows.items()}).skipped
+    )
 
 
 def test_the_verdict_and_the_json_list_what_was_not_checked():
-    found = cg.diagnose(clip_like(60), repairs=[])
-    (said,) = (each for each in found.verdict if each.startswith("Not checked: "))
-    assert "near_duplicates (image with text: fewer than 100 distinct pairs)" in said and said.endswith(").")
-    told = json.loads(found.to_json())["not_run"]
-    assert {"check": "leakage", "reason": "no other split was given", "modalities": []} in told
+    diagnosis = cg.diagnose(clip_like(60), repairs=[])
+    (sentence,) = (each for each in diagnosis.verdict if each.startswith("Not checked: "))
+    assert "near_duplicates (image with text: fewer than 100 distinct pairs)" in sentence and sentence.endswith(").")
+    not_run = json.loads(diagnosis.to_json())["not_run"]
+    assert {"check": "leakage", "reason": "no other split was given", "modalities": []} in not_run

@@ -32,12 +32,12 @@ def test_no_baseline_is_better_than_the_advice_by_more_than_its_error(make, want
     for name in ("none", "other", "rrf", "rrf[centered]"):
         assert numbers[compared.recommended].value >= numbers[name].value - numbers[name].error
     known, fresh = index_of(make(200, seed=1)).known(), index_of(make(200, seed=2))
-    found = {
+    on_new_items = {
         name: cg.search.search_index(fresh, cg.search.make_repair(name).fit(known))[AIMS[want]]
         for name in {compared.recommended, "other", "rrf", "rrf[centered]"}
     }
-    for each in found.values():  # of another sample, so that the error of the advice counts too
-        assert found[compared.recommended].value >= each.value - 2 * each.error
+    for each in on_new_items.values():  # of another sample, so that the error of the advice counts too
+        assert on_new_items[compared.recommended].value >= each.value - 2 * each.error
 
 
 def test_the_goal_decides_whether_own_results_count():
@@ -60,18 +60,18 @@ def test_found_and_kept_by_loops():
     repair = cg.search.make_repair("posterior").fit(index.known())
     scores = repair.mixed("image", rows["image"].astype(float), rows, np.arange(60))
     plain = rows["image"].astype(float) @ rows["image"].T.astype(float)
-    found, kept = [], []
+    is_found, kept = [], []
     for query in range(60):
         names = [("image", k) for k in range(60)] + [("text", k) for k in range(60)]
         order = np.argsort(-np.concatenate([scores["image"][query], scores["text"][query]]))[:10]
         top = {names[k] for k in order}
         nearest = [k for k in np.argsort(-plain[query]) if k != query][:4]
-        found.append(("text", query) in top)
+        is_found.append(("text", query) in top)
         kept.append(np.mean([("image", k) in top for k in nearest]))
     numbers = cg.search.search_index(index, repair)
-    assert numbers["found.image"].value == pytest.approx(np.mean(found))
+    assert numbers["found.image"].value == pytest.approx(np.mean(is_found))
     assert numbers["kept.image"].value == pytest.approx(np.mean(kept))
-    assert numbers["both.image"].value == pytest.approx((np.mean(found) + np.mean(kept)) / 2)
+    assert numbers["both.image"].value == pytest.approx((np.mean(is_found) + np.mean(kept)) / 2)
 
 
 def candidate(name, value, error, serving, costs=()):
@@ -86,13 +86,13 @@ def test_a_tie_goes_to_what_is_cheapest_to_serve():
     large = candidate("posterior[centered]", 0.944, 0.013, Serving(False, 2, 2050))
     small = candidate("posterior", 0.939, 0.014, Serving(False, 1, 1026))
     reranked = candidate("posterior[isotonic]", 0.943, 0.013, Serving(True, 1, 512))
-    found = {each.name: each for each in (none, large, small, reranked)}
-    assert _recommended(found, "both", 0.01) == (
+    candidates = {each.name: each for each in (none, large, small, reranked)}
+    assert _recommended(candidates, "both", 0.01) == (
         "posterior",
         ("posterior[centered]", "posterior", "posterior[isotonic]"),
     )
     better = candidate("posterior[centered]", 0.960, 0.013, Serving(False, 2, 2050))  # by more than its error
-    assert _recommended({**found, better.name: better}, "both", 0.01)[0] == better.name
+    assert _recommended({**candidates, better.name: better}, "both", 0.01)[0] == better.name
 
 
 def test_a_cost_rules_out_a_repair_and_not_a_baseline():
@@ -187,18 +187,18 @@ def test_more_items_than_are_searched_are_extrapolated(monkeypatch):
     direct = cg.search.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"].numbers["mrr"]
     monkeypatch.setattr(comparison, "MOST_FULL", 200)
     monkeypatch.setitem(comparison.LIMITS, "most_searched", 100)
-    found = cg.search.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"]
-    assert abs(found.numbers["mrr"].value - direct.value) < 2 * found.numbers["mrr"].error
-    assert found.numbers["mrr"].error > direct.error
+    predicted = cg.search.compare_repairs(index, ["posterior"], want="pairs", splits=3).full["posterior"]
+    assert abs(predicted.numbers["mrr"].value - direct.value) < 2 * predicted.numbers["mrr"].error
+    assert predicted.numbers["mrr"].error > direct.error
 
 
 def test_the_verdict_says_what_is_given_up():
     rows = clip_like(120)
-    found = cg.diagnose(rows, repairs=["other", "rrf", "posterior"], splits=2, want="pairs")
-    text = " ".join(found.verdict)
+    diagnosis = cg.diagnose(rows, repairs=["other", "rrf", "posterior"], splits=2, want="pairs")
+    text = " ".join(diagnosis.verdict)
     assert "--want pairs" in text and "Use the baseline other" in text
     assert "the top ten has 0% of the first results of the query's own modality, up to four (100% without it)" in text
-    assert "in one of all 120 image and 120 text rows, the predicted change is" in text
+    assert "In an index of all 120 image and 120 text rows, the predicted change is" in text
     text = " ".join(cg.diagnose(rows, repairs=["other", "rrf", "posterior"], splits=4).verdict)
     assert "--want both" in text and "the top ten has 100% of the first results" in text
     assert "take posterior" in text  # what one index can serve
@@ -208,8 +208,8 @@ def test_the_verdict_says_what_is_given_up():
 
 def draws(make, count=80):
     """Recall at 1 of image queries in many samples: its values and its stated errors."""
-    found = [cg.search.search_index(index_of(make(seed)))["cross_r_at_1.image"][:2] for seed in range(count)]
-    return np.array(found).T
+    estimates = [cg.search.search_index(index_of(make(seed)))["cross_r_at_1.image"][:2] for seed in range(count)]
+    return np.array(estimates).T
 
 
 def unit(x):

@@ -24,7 +24,7 @@ def labelled():
 def by_loops(sets):
     """Every number of the search by cosine, one query at a time."""
     numbers = {"mrr": [], "r_at_1": [], "hit_at_10": [], "own_share": [], "cross_r_at_1": [], "precision": []}
-    found = {name: {number: [] for number in numbers} for name in sets}
+    values_by_query = {name: {number: [] for number in numbers} for name in sets}
     for query, each in sets.items():
         for row in range(len(each)):
             items = []
@@ -38,24 +38,26 @@ def by_loops(sets):
             if not any(across):
                 continue
             rank = 1 + next(k for k, (_, item, relevant) in enumerate(items) if relevant and item != query)
-            mine = found[query]
+            mine = values_by_query[query]
             mine["mrr"].append(1 / rank)
             mine["r_at_1"].append(rank == 1)
             mine["hit_at_10"].append(rank <= 10)
             mine["own_share"].append(np.mean([item == query for _, item, _ in items[:10]]))
             mine["cross_r_at_1"].append(across[0])
             mine["precision"].append(np.mean([relevant for *_, relevant in items[:10]]))
-    return {f"{number}.{name}": np.mean(values) for name, mine in found.items() for number, values in mine.items()}
+    return {
+        f"{number}.{name}": np.mean(values) for name, mine in values_by_query.items() for number, values in mine.items()
+    }
 
 
 def test_numbers_are_those_of_loops(labelled):
     index, sets = labelled
-    found = search_index(index)
+    estimates = search_index(index)
     expected = by_loops(sets)
-    assert {name: found[name].value for name in expected} == pytest.approx(expected, abs=1e-12)
-    assert found["neighbors"].value == 1
+    assert {name: estimates[name].value for name in expected} == pytest.approx(expected, abs=1e-12)
+    assert estimates["neighbors"].value == 1
     both = np.mean([expected["mrr.image"], expected["mrr.text"]])
-    assert found["mrr"].value == pytest.approx(both, abs=1e-12)
+    assert estimates["mrr"].value == pytest.approx(both, abs=1e-12)
 
 
 @pytest.mark.parametrize("levels", [None, 2, 5])
@@ -74,7 +76,7 @@ def test_numbers_of_the_top_ten_are_those_of_sorted_lists(by, levels):
         def scores(self, query, q, item, x):
             return scores[query, item].copy()
 
-    found = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows)).run(Given())
+    searched = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows)).run(Given())
     relevance = index.relevance(index.all_rows)
     for query in sets:
         expected = oracles_two_sided.by_query(
@@ -87,7 +89,7 @@ def test_numbers_of_the_top_ten_are_those_of_sorted_lists(by, levels):
         names += [] if levels else ["own_share"]
         names += ["own_precision"] if by == "labels" and not levels else []
         for name in names:
-            np.testing.assert_allclose(found.means(query, name), expected[name], atol=1e-12, err_msg=name)
+            np.testing.assert_allclose(searched.means(query, name), expected[name], atol=1e-12, err_msg=name)
 
 
 def test_error_of_one_modality_is_that_of_a_mean(labelled):
@@ -95,8 +97,8 @@ def test_error_of_one_modality_is_that_of_a_mean(labelled):
     sums = SearchNumbers(index)
     values = np.random.default_rng(0).random(30)
     sums.add("image", np.arange(30), {"mrr": values}, {})
-    found = sums.estimates()["mrr.image"]
-    assert found.error == pytest.approx(values.std(ddof=1) / np.sqrt(30))
+    estimate = sums.estimates()["mrr.image"]
+    assert estimate.error == pytest.approx(values.std(ddof=1) / np.sqrt(30))
 
 
 def test_rows_of_one_item_are_one_observation():
@@ -105,8 +107,8 @@ def test_rows_of_one_item_are_one_observation():
     sums = SearchNumbers(index)
     for name in index.modalities:
         sums.add(name, np.arange(40), {"mrr": values}, {})
-    found = sums.estimates()
-    assert found["mrr"].error == pytest.approx(found["mrr.image"].error)  # not smaller by √2
+    estimates = sums.estimates()
+    assert estimates["mrr"].error == pytest.approx(estimates["mrr.image"].error)  # not smaller by √2
 
 
 def test_the_interval_is_of_items_and_splits():
@@ -114,9 +116,9 @@ def test_the_interval_is_of_items_and_splits():
     means, sums = np.array([0.2, 0.5, 0.4]), SearchNumbers(index)
     for mean in means:
         sums.add("image", np.arange(20), {"mrr": np.full(20, mean)}, {})
-    found = sums.estimates()["mrr.image"]
-    assert found.split_error == pytest.approx(means.std(ddof=1) / np.sqrt(3))
-    assert found.error == pytest.approx(0, abs=1e-12)  # each item has the same mean
+    estimate = sums.estimates()["mrr.image"]
+    assert estimate.split_error == pytest.approx(means.std(ddof=1) / np.sqrt(3))
+    assert estimate.error == pytest.approx(0, abs=1e-12)  # each item has the same mean
     low, high = SearchEstimate(0.3, 0.03, 0.04, 3).interval()
     assert (low + high) / 2 == pytest.approx(0.3)
     assert (high - low) / 2 == pytest.approx(2.919986 * 0.05)  # Student's t, 95 %, 2 degrees
@@ -131,9 +133,9 @@ def test_paired_changes_have_the_error_of_differences():
     one, other = SearchNumbers(index), SearchNumbers(index)
     for sums, values in ((one, before), (other, after)):
         sums.add("text", np.arange(40), {"ndcg": values}, {})
-    found = other.estimates(less=one)["ndcg.text"]
-    assert found.value == pytest.approx((after - before).mean())
-    assert found.error == pytest.approx((after - before).std(ddof=1) / np.sqrt(40))
+    estimate = other.estimates(less=one)["ndcg.text"]
+    assert estimate.value == pytest.approx((after - before).mean())
+    assert estimate.error == pytest.approx((after - before).std(ddof=1) / np.sqrt(40))
 
 
 def test_ties_count_against_the_query():
@@ -148,5 +150,5 @@ def test_a_rate_of_hits_alone_has_the_error_of_two_hits_and_two_misses_more():
     """Agresti and Coull's variance with n + 4 queries, of which two miss: no miss was seen, but some could be."""
     x = unit(np.random.default_rng(0).normal(size=(40, 16)))
     index = cg.search.MixedIndex.of({name: cg.Embeddings(x, name, item_id=range(40)) for name in ("image", "text")})
-    found = search_index(index)["cross_r_at_1"]
-    assert found.value == 1 and found.error == pytest.approx(np.sqrt(2) / 44, rel=1e-9)
+    estimate = search_index(index)["cross_r_at_1"]
+    assert estimate.value == 1 and estimate.error == pytest.approx(np.sqrt(2) / 44, rel=1e-9)

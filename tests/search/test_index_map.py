@@ -8,7 +8,7 @@ import pytest
 
 import clip_geometry as cg
 from clip_geometry.registry import InputError
-from clip_geometry.search.index_map import _kept
+from clip_geometry.search.index_map import _recall
 from clip_geometry.transforms import RankWarning
 from support.clouds import rotation, unit
 
@@ -25,8 +25,8 @@ def two_models(n, seed, noise=0.5, d=24, e=16):
 
 def overlap(queries, mapped, new, k):
     """The share of the k nearest new rows that are among the k nearest mapped ones."""
-    found, true = (np.argsort(-unit(queries) @ unit(x).T, axis=1)[:, :k] for x in (mapped, new))
-    return np.mean([len(set(a) & set(b)) / k for a, b in zip(found, true, strict=True)])
+    ours, true = (np.argsort(-unit(queries) @ unit(x).T, axis=1)[:, :k] for x in (mapped, new))
+    return np.mean([len(set(a) & set(b)) / k for a, b in zip(ours, true, strict=True)])
 
 
 @pytest.mark.usefixtures("no_type_checker")
@@ -36,11 +36,11 @@ def test_predicted_recall_is_that_of_the_whole_index():
     for seed in range(6):
         old, new = two_models(3000, seed, noise=[0.2, 0.5, 1.0, 2.0][seed % 4])
         rows = np.random.default_rng(seed).permutation(2500)[:300]
-        found = cg.search.map_index(old[:2500], new[rows], rows, candidates=RIDGE, seed=seed)
-        true = overlap(new[2500:], found.transform(old[:2500]), new[:2500], 10)
-        deviations.append((found.recall - true) / found.standard_error)
-        inside.append(found.interval[0] <= true <= found.interval[1])
-        assert found.standard_error < 0.1
+        mapped = cg.search.map_index(old[:2500], new[rows], rows, candidates=RIDGE, seed=seed)
+        true = overlap(new[2500:], mapped.transform(old[:2500]), new[:2500], 10)
+        deviations.append((mapped.recall - true) / mapped.standard_error)
+        inside.append(mapped.interval[0] <= true <= mapped.interval[1])
+        assert mapped.standard_error < 0.1
     assert sum(inside) >= 5 and abs(np.mean(deviations)) < 1 and np.std(deviations) < 1.6, deviations
 
 
@@ -49,9 +49,9 @@ def test_queries_of_another_kind():
     old, new = two_models(3500, 0, noise=1.0)
     asked = new[2500:] + 0.3 * np.random.default_rng(1).normal(size=(1000, 16))
     rows = np.random.default_rng(2).permutation(2500)[:400]
-    found = cg.search.map_index(old[:2500], new[rows], rows, queries=asked[:500], candidates=RIDGE)
-    true = overlap(asked[500:], found.transform(old[:2500]), new[:2500], 10)
-    assert found.interval[0] <= true <= found.interval[1]
+    mapped = cg.search.map_index(old[:2500], new[rows], rows, queries=asked[:500], candidates=RIDGE)
+    true = overlap(asked[500:], mapped.transform(old[:2500]), new[:2500], 10)
+    assert mapped.interval[0] <= true <= mapped.interval[1]
 
 
 def test_a_turned_model_and_an_unrelated_one():
@@ -68,16 +68,17 @@ def test_a_turned_model_and_an_unrelated_one():
 def test_the_best_map_is_fitted_on_all_and_saved(tmp_path):
     old, new = two_models(1500, 0)
     rows = np.random.default_rng(0).permutation(1500)[:300]
-    found = cg.search.map_index(old, new[rows], rows, candidates=["ridge(100)", "ridge(0.01)", "procrustes"])
-    assert found.candidates[0].steps == "ridge(alpha=0.01)"
-    assert not {"procrustes", "none"} & {each.steps for each in found.candidates}  # of 24 and 16 dimensions
+    mapped = cg.search.map_index(old, new[rows], rows, candidates=["ridge(100)", "ridge(0.01)", "procrustes"])
+    assert mapped.candidates[0].steps == "ridge(alpha=0.01)"
+    assert not {"procrustes", "none"} & {each.steps for each in mapped.candidates}  # of 24 and 16 dimensions
     expected = cg.transforms.Ridge(0.01).fit(unit(old[rows]), unit(new[rows])).transform(unit(old))
-    assert np.allclose(found.transform(old), unit(expected))
-    found.save(tmp_path / "map.safetensors")
+    assert np.allclose(mapped.transform(old), unit(expected))
+    mapped.save(tmp_path / "map.safetensors")
     assert np.array_equal(
-        cg.Pipeline.load(tmp_path / "map.safetensors").transform({"any": old})["any"], found.transform(old)
+        cg.Pipeline.load(tmp_path / "map.safetensors").transform({"any": old})["any"], mapped.transform(old)
     )
-    assert f"predicted recall at 10 of {found.recall:.3f}" in repr(found) and "300 were" in repr(found)
+    assert f"predicted recall at 10 of {mapped.recall:.3f}" in repr(mapped)
+    assert "300 rows were re-embedded" in repr(mapped)
 
 
 def test_few_pairs_are_said():
@@ -99,8 +100,11 @@ def test_few_pairs_are_said():
         ({"k": 300}, "k = 300; expected a whole number from 1 to 250, a quarter of the 1000 rows"),
         ({"queries": np.ones((5, 7))}, "queries have dimension 7 and new rows 16"),
         ({"queries": np.ones((5, 16)), "k": 1}, "only about 1 of the 1 nearest items .* re-embed 4000 rows"),
-        ({"candidates": ["ridge(0.1, rank=500)"]}, r"there is no candidate .*; give one, such as ridge\(0.1\)"),
-        ({"candidates": ["ridge[a-to-b]"]}, r"candidate ridge\[a-to-b\] is no map fitted on pairs, without a dir"),
+        ({"candidates": ["ridge(0.1, rank=500)"]}, r"no candidate suits .*; give one such as ridge\(0.1\)"),
+        (
+            {"candidates": ["ridge[a-to-b]"]},
+            r"candidate ridge\[a-to-b\]; expected a map fitted on pairs, without a dir",
+        ),
     ],
 )
 def test_what_cannot_be_mapped(changed, message):
@@ -118,9 +122,9 @@ def test_real_rows_after_a_distortion():
     rng, old = np.random.default_rng(0), cg.transforms.PCA(64).fit_transform(old)  # few dimensions, for speed
     new = np.tanh(3 * old @ rng.normal(size=(64, 64))) @ rng.normal(size=(64, 64))
     rows = rng.permutation(400)[:200]
-    found = cg.search.map_index(old[:400], new[rows], rows, k=5, candidates=["ridge(0.1)", "ridge(1)"])
-    true = overlap(new[400:], found.transform(old[:400]), new[:400], 5)
-    assert abs(found.recall - true) < 3 * found.standard_error and 0.2 < true < 0.9
+    mapped = cg.search.map_index(old[:400], new[rows], rows, k=5, candidates=["ridge(0.1)", "ridge(1)"])
+    true = overlap(new[400:], mapped.transform(old[:400]), new[:400], 5)
+    assert abs(mapped.recall - true) < 3 * mapped.standard_error and 0.2 < true < 0.9
 
 
 def test_estimate_from_the_whole_index_is_recall_itself():
@@ -131,5 +135,5 @@ def test_estimate_from_the_whole_index_is_recall_itself():
     near = [np.argsort(-each, axis=1)[:, :10] for each in (mapped, true)]
     recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*near, strict=True)])
     threshold = -np.sort(-mapped, axis=1)[:, 9:11].mean(1)
-    assert _kept(mapped, true, threshold, 10 / 200) == pytest.approx(recall, abs=0.03)
-    assert _kept(true, true, -np.sort(-true, axis=1)[:, 9:11].mean(1), 10 / 200) == 1
+    assert _recall(mapped, true, threshold, 10 / 200) == pytest.approx(recall, abs=0.03)
+    assert _recall(true, true, -np.sort(-true, axis=1)[:, 9:11].mean(1), 10 / 200) == 1

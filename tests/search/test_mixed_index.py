@@ -63,7 +63,7 @@ def test_a_vocabulary_is_in_both_halves():
 
 
 def test_what_is_not_known_is_refused():
-    with pytest.raises(InputError, match="by labels was asked for, but image rows have none"):
+    with pytest.raises(InputError, match="by labels was asked for, but image rows have no labels"):
         cg.search.MixedIndex.of(sets(), by="labels")
     with pytest.raises(InputError, match="by pairs was asked for, but the rows do not pair"):
         cg.search.MixedIndex.of(sets(6, 5), by="pairs")
@@ -83,5 +83,5 @@ def test_a_label_is_one_label_in_every_type():
 
 def test_labels_without_any_in_common_are_refused():
     labels = {"image": {"labels": ["cat"] * 4}, "text": {"labels": [3, 3, 3]}}
-    with pytest.raises(InputError, match=r"have none in common \('cat' of image rows and 3 of text rows\)"):
+    with pytest.raises(InputError, match=r"have no label in common \('cat' of image rows and 3 of text rows\)"):
         cg.search.MixedIndex.of(sets(4, 3, **labels))

@@ -17,11 +17,11 @@ def test_overlap_of_random_rotations_has_the_stated_moments():
     generator = np.random.default_rng(0)
     a = generator.normal(size=(200, 12)) * np.exp(-np.arange(12) / 2)
     b = generator.normal(size=(300, 12)) / (1 + np.arange(12)) + 0.3
-    found = []
+    scores = []
     for _ in range(300):
         q, r = np.linalg.qr(generator.normal(size=(12, 12)))
-        found.append(overlap(a, b @ (q * np.sign(np.diag(r)))).z)
-    assert abs(np.mean(found)) < 4 * 0.06 and np.std(found) == pytest.approx(1, abs=4 * 0.05)
+        scores.append(overlap(a, b @ (q * np.sign(np.diag(r)))).z)
+    assert abs(np.mean(scores)) < 4 * 0.06 and np.std(scores) == pytest.approx(1, abs=4 * 0.05)
 
 
 @pytest.mark.parametrize("n", [30, 400])
@@ -49,11 +49,11 @@ def test_tail_finds_planted_distances():
     generator = np.random.default_rng(0)
     distances = generator.uniform(size=2000) ** (1 / 4)
     distances[:14] = 0.05 * generator.uniform(size=14)
-    found = too_near(distances)
-    assert found is not None and found.marked == 14
+    tail = too_near(distances)
+    assert tail is not None and tail.marked == 14
     # n r^4 with r the largest of the 14; a tenth more or less of the power is a factor of 3
     exact = 2000 * distances[:14].max() ** 4
-    assert exact / 4 < found.expected < exact * 4
+    assert exact / 4 < tail.expected < exact * 4
 
 
 def test_large_sets_are_sampled_and_say_so(monkeypatch):
@@ -62,8 +62,8 @@ def test_large_sets_are_sampled_and_say_so(monkeypatch):
     sets["image"].vectors[500:700] = sets["image"].vectors[100:300] + np.float32(1e-5)
     context = Context(sets, seed=1)
     assert len(context.neighbors("image").queries) == 200
-    (found,) = run_checks(context, ["near_duplicates"])
-    assert "sampled" in found.evidence and found.values["n"] == 200
+    (finding,) = run_checks(context, ["near_duplicates"])
+    assert "sampled" in finding.evidence and finding.values["n"] == 200
     monkeypatch.setattr(module, "ROWS", 300)
     assert len(Context(sets).unit("image")) == 300
 
@@ -72,19 +72,19 @@ def test_clean_sets_raise_only_the_gap():
     """400 pairs of 64 dimensions, ten seeds: what is reported is the gap that is there."""
     for seed in range(10):
         sets = {name: cg.Embeddings(x, name) for name, x in clip_like(400, seed=seed).items()}
-        found = run_checks(Context(sets))
-        assert {each.check for each in found} == {"modality_gap"}
+        findings = run_checks(Context(sets))
+        assert {each.check for each in findings} == {"modality_gap"}
 
 
 def test_findings_come_by_severity_and_read_as_text():
     sets = clip_like(90)
     sets["image"][0] = 0
-    found = run_checks(Context({name: cg.Embeddings(x, name) for name, x in sets.items()}))
-    assert [each.severity for each in found] == sorted(
-        (e.severity for e in found), key=["error", "warning", "note"].index
+    findings = run_checks(Context({name: cg.Embeddings(x, name) for name, x in sets.items()}))
+    assert [each.severity for each in findings] == sorted(
+        (e.severity for e in findings), key=["error", "warning", "note"].index
     )
-    assert str(found[0]).startswith("invalid_rows (image, error): 1 of 90 (1.1 ± 1.1%) image rows is zero")
-    for each in found:
+    assert str(findings[0]).startswith("invalid_rows (image, error): 1 of 90 (1.1 ± 1.1%) image rows is zero")
+    for each in findings:
         for text in (each.evidence, each.consequence, each.remedy):
             assert text and "  " not in text and text.endswith(".") and " ," not in text and " ." not in text
 

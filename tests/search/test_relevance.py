@@ -24,17 +24,17 @@ def test_labels_of_two_and_three_modalities(seed):
     names = np.array(["ant", "bee", "cat", "dog"])
     labels = {"image": names[rng.integers(3, size=9)], "text": names[rng.integers(4, size=7)]}
     labels |= {"audio": names[rng.integers(1, 4, size=5)]} if seed else {}
-    found = Relevance.of_labels(**labels)
-    agrees(found, {(a, b): x[:, None] == y[None] for a, x in labels.items() for b, y in labels.items()})
+    relevance = Relevance.of_labels(**labels)
+    agrees(relevance, {(a, b): x[:, None] == y[None] for a, x in labels.items() for b, y in labels.items()})
 
 
 def test_pairs_say_nothing_of_one_modality():
     """Image 3 and text 3 have no partner; two texts share image 0."""
-    found = Relevance.of_labels(image=[0, 1, 2, 7], text=np.array([1, 0, 0, 8]), within=False)
+    relevance = Relevance.of_labels(image=[0, 1, 2, 7], text=np.array([1, 0, 0, 8]), within=False)
     across = np.array([[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
     none = np.zeros((4, 4))
     pairs = {("image", "text"): across, ("text", "image"): across.T, ("image", "image"): none, ("text", "text"): none}
-    agrees(found, pairs)
+    agrees(relevance, pairs)
 
 
 def test_a_label_that_is_missing():

@@ -29,7 +29,8 @@ def title_of(name: str, explanation: Explanation | None) -> str:
     """Return the title of a measure; a variant that is explained under its base name keeps its suffix."""
     if explanation is None:
         return name
-    return explanation.title + ("" if explanation.name == name else f" [{name.partition('[')[2]}")
+    suffix = "" if explanation.name == name else f" [{name.partition('[')[2]}"
+    return explanation.title + suffix
 
 
 def facts(measure: Explanation) -> str:
@@ -46,10 +47,13 @@ def facts(measure: Explanation) -> str:
             f"invariant to {', '.join(measure.invariances) or 'none of the maps that are checked'}",
             f"needs {', '.join(measure.needs) or 'nothing but rows'}",
             f"n ≥ {measure.least_n}" + (f", d ≥ {measure.least_d}" if measure.least_d > 1 else ""),
-            *(["time grows with n²"] if measure.quadratic else []),
-            *([] if measure.smooth else ["no standard error"]),
-            *([] if measure.by_default else ["computed only if named"]),
         ]
+        if measure.quadratic:
+            parts.append("time grows with n²")
+        if not measure.smooth:
+            parts.append("no standard error")
+        if not measure.by_default:
+            parts.append("computed only if named")
     return "; ".join(parts)
 
 
@@ -62,7 +66,7 @@ def known_models() -> Mapping[str, Mapping[str, Any]]:
 def values_of(model: str, measures: Iterable[str]) -> str:
     """Return the values of some measures of a known model in one line: "average_cosine 0.53 (image), 0.52 (text)"."""
     texts: dict[str, list[str]] = {name: [] for name in measures}
-    for each in known_models()[model]["numbers"]:
-        of = "" if each["set"] == "both" else f" ({each['set']})"
-        texts.setdefault(each["measure"], []).append(number(each["value"]) + of)
+    for entry in known_models()[model]["numbers"]:
+        modality = "" if entry["set"] == "both" else f" ({entry['set']})"
+        texts.setdefault(entry["measure"], []).append(number(entry["value"]) + modality)
     return "; ".join(f"{name} {', '.join(texts[name])}" for name in dict.fromkeys(measures) if texts[name])

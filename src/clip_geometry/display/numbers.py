@@ -49,10 +49,12 @@ def to_error(value: Any, error: Any, *others: Any) -> str:
     Without an error, a small value gets the decimals of the largest of `others`, the numbers next to it: 0.0000 next to
     0.3000.
     """
-    value, decimals = as_number(value), _error_decimals(error)
+    value = as_number(value)
+    decimals = _error_decimals(error)
     if value is not None and decimals is not None:
         return fixed(value, decimals)
-    largest = max((abs(each) for each in map(as_number, (value, *others)) if each is not None), default=0.0)
+    sizes = [abs(x) for x in map(as_number, (value, *others)) if x is not None]
+    largest = max(sizes, default=0.0)
     if value is not None and abs(value) < 1e-3 and largest >= SMALLEST:
         return fixed(value, max(4, _decimals(largest)))
     return number(value)
@@ -61,13 +63,15 @@ def to_error(value: Any, error: Any, *others: Any) -> str:
 def plus_minus(value: Any, error: Any, *others: Any) -> str:
     """Format `value ± error`, with two digits of the error and as many decimals of the value; without an error,
     `value`."""
-    decimals, text = _error_decimals(error), to_error(value, error, *others)
+    decimals = _error_decimals(error)
+    text = to_error(value, error, *others)
     return text if decimals is None or text == MISSING else f"{text} ± {fixed(error, decimals)}"
 
 
 def with_error(row: Mapping[str, Any], *others: Any) -> str:
     """Format a row as `value [low, high]` if it has a 95% interval, as recall does, otherwise as `value ± error`."""
-    value, error, low, high = row.get("value"), row.get("standard_error"), row.get("low"), row.get("high")
+    value, error = row.get("value"), row.get("standard_error")
+    low, high = row.get("low"), row.get("high")
     decimals = _error_decimals(error)
     if low is None or high is None or decimals is None:
         return plus_minus(value, error, *others)
@@ -83,7 +87,9 @@ def _decimals(value: float) -> int:
 def _error_decimals(error: Any) -> int | None:
     """Return the decimals that leave two digits of an error; None for no error, or one that is only rounding."""
     error = as_number(error)
-    return max(0, 1 - _exponent(error, 2)) if error is not None and SMALLEST <= error < LARGEST else None
+    if error is None or not SMALLEST <= error < LARGEST:
+        return None
+    return max(0, 1 - _exponent(error, 2))
 
 
 def _exponent(value: float, digits: int) -> int:

@@ -44,7 +44,7 @@ def runs(rows: Iterable[Row]) -> list[Run]:
         varying = without
     owners = [OWNER.get(name) for name in varying]
     names = [name for name in ORIGIN if name in varying or name in owners]
-    return [Run(letter(k), heading(own[0], names), own) for k, own in enumerate(grouped.values())]
+    return [Run(letter(k), heading(members[0], names), members) for k, members in enumerate(grouped.values())]
 
 
 def places(rows: Sequence[Row]) -> list[str]:
@@ -60,7 +60,8 @@ def heading(row: Row, names: Iterable[str]) -> str:
     """Return a heading such as `scenes-clip/fresh · seed 1, zero_bias · normalize → center[each]`."""
     parts = []
     for name in names:
-        if text := words(row, name):
+        text = words(row, name)
+        if text:
             prefix = PREFIX.get(name, "" if name in ORIGIN else f"{name.replace('_', ' ')} ")
             parts.append(prefix + text)
     return " · ".join(parts)
@@ -87,7 +88,9 @@ def option_words(options: Mapping[str, Any]) -> str:
     texts = []
     for key, value in options.items():
         if isinstance(value, Mapping):
-            texts += [f"{key} ({inner})"] if (inner := option_words(value)) else []
+            nested = option_words(value)
+            if nested:
+                texts.append(f"{key} ({nested})")
         elif isinstance(value, bool):
             texts.append(key if value else f"no {key}")
         elif value is not None:

@@ -73,11 +73,11 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
     """Decorate a drawing function so that it runs in this style and leaves matplotlib's settings unchanged."""
 
     @wraps(draw)
-    def inner(*args: P.args, **kwargs: P.kwargs) -> R:
+    def with_style(*args: P.args, **kwargs: P.kwargs) -> R:
         with rc_context(_STYLE):
             return draw(*args, **kwargs)
 
-    return inner
+    return with_style
 
 
 def name_lines(axes: Axes, names: Sequence[str], *, below: float = 0.4, above: float = 0.6, **labels: Any) -> None:
@@ -99,7 +99,8 @@ def error_dots(
         style: Options of `Axes.errorbar`.
     """
     rows = list(rows)
-    values, errors = [row["value"] for row in rows], [row.get("standard_error") or 0 for row in rows]
+    values = [row["value"] for row in rows]
+    errors = [row.get("standard_error") or 0 for row in rows]
     style = {"fmt": style.pop("marker", "o"), "markersize": 4, "elinewidth": 1} | style
     if upright:
         axes.errorbar(at, values, yerr=errors, **style)

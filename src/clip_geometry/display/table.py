@@ -146,7 +146,8 @@ class Table:
             [(line, "dim") for line in _folded([*self.legend, *self.notes], width)],
         ]
         for number, part in enumerate(filter(None, parts)):
-            yield from [("", "")] if number else []
+            if number:
+                yield "", ""
             yield from part
 
     def _grid(self, width: int) -> list[tuple[str, str]]:
@@ -154,18 +155,21 @@ class Table:
         names = [name for name in self.groups or {} if self.named_groups and name]
         cells = [_plain([column.heading for column in self.columns])]
         for name, members in (self.groups or {}).items():
-            cells += [[GROUP] + [""] * (len(self.columns) - 1)] if name in names else []
+            if name in names:
+                cells.append([GROUP] + [""] * (len(self.columns) - 1))
             cells += [_plain(["  " + row[0], *row[1:]] if names else row) for row in members]
         widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
         shown = list(range(len(self.columns)))
         for k in sorted(shown, key=lambda k: self.columns[k].spare):
             if self.columns[k].spare and sum(widths[k] + 2 for k in shown) - 2 > width:
                 shown.remove(k)
-        grid, least = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False), -2
-        for column, size in ((self.columns[k], widths[k]) for k in shown):
-            folded = column.kind == "text"
-            grid.add_column(justify="right" if column.is_number else "left", no_wrap=not folded, overflow="fold")
-            least += 2 + (min(size, LEAST_WIDTH) if folded else size)
+        grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        least = -2
+        for k in shown:
+            folded = self.columns[k].kind == "text"
+            justify = "right" if self.columns[k].is_number else "left"
+            grid.add_column(justify=justify, no_wrap=not folded, overflow="fold")
+            least += 2 + (min(widths[k], LEAST_WIDTH) if folded else widths[k])
         for row in cells:
             texts = [row[k] if " " in row[k] else FOLDING_POINTS.sub(rf"{FOLD}\g<0>", row[k]) for k in shown]
             grid.add_row(*map(Text, texts))
@@ -173,7 +177,10 @@ class Table:
         lines = []
         for segments in Console(file=io.StringIO(), width=fitting).render_lines(grid, pad=False):
             text = "".join(segment.text for segment in segments).replace(FOLD, "").rstrip()
-            lines.append((printable(names.pop(0)), "bold") if GROUP in text else (text, "" if lines else "bold"))
+            if GROUP in text:
+                lines.append((printable(names.pop(0)), "bold"))
+            else:
+                lines.append((text, "" if lines else "bold"))  # the first line has the headings
         return lines
 
     def blocks(self) -> dict[str, list[list[Sequence[str]]]]:
@@ -205,7 +212,7 @@ class Table:
             "title": self.title,
             "verdict": list(self.verdict),
             "heading": list(self.heading),
-            "columns": [{"name": each.name, "kind": each.kind, "unit": each.unit} for each in self.columns],
+            "columns": [{"name": column.name, "kind": column.kind, "unit": column.unit} for column in self.columns],
             "groups": [{"name": name, "rows": list(map(list, rows))} for name, rows in (self.groups or {}).items()],
             "more": [table.as_dict() for table in self.more],
             "legend": list(self.legend),
@@ -231,7 +238,8 @@ def _plain(row: Sequence[str]) -> list[str]:
 
 
 def _folded(sentences: Sequence[str], width: int, indent: str = "") -> list[str]:
-    width, lines = max(width, LEAST_WIDTH + len(indent)), []
+    width = max(width, LEAST_WIDTH + len(indent))
+    lines = []
     for sentence in sentences:
         text = printable(sentence.replace("\n", " "))
         lines += wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -266,41 +274,42 @@ def in_math(text: str) -> str:
     return f"${text}$"
 
 
-def latex(found: Table, *, label: str, measures: Iterable[str], caption: Iterable[str] = ()) -> str:
+def latex(table: Table, *, label: str, measures: Iterable[str], caption: Iterable[str] = ()) -> str:
     """Return a `table` with booktabs rules, whose caption cites the package and the sources of the measures.
 
     Columns that may be left out on a narrow terminal are left out.
 
     Args:
-        found: The table.
+        table: The table.
         label: The label for `\\ref`.
         measures: Names of the measures.
         caption: Sentences of the caption. Default: the heading and the legend of the table.
     """
-    shown = [k for k, column in enumerate(found.columns) if not column.spare]
-    numbers = [found.columns[k].is_number for k in shown]
+    shown = [k for k, column in enumerate(table.columns) if not column.spare]
+    numbers = [table.columns[k].is_number for k in shown]
     groups = []
-    for rows in (found.groups or {}).values():
+    for rows in (table.groups or {}).values():
         lines = []
         for row in rows:
             cells = (getattr(row[k], "full", row[k]) for k in shown)
-            written = (in_math(cell) if right else escaped(cell) for cell, right in zip(cells, numbers, strict=True))
-            lines.append(" & ".join(written) + r" \\")
-        groups += ["\n".join(lines)] if lines else []
-    sentences = list(caption) or ["; ".join(found.heading), *found.legend]
+            formatted = (in_math(cell) if right else escaped(cell) for cell, right in zip(cells, numbers, strict=True))
+            lines.append(" & ".join(formatted) + r" \\")
+        if lines:
+            groups.append("\n".join(lines))
+    sentences = list(caption) or ["; ".join(table.heading), *table.legend]
     keys = list(references(measures))
     sources = rf", measures after~\cite{{{','.join(keys)}}}" if keys else ""
-    said = escaped(" ".join(f"{sentence}." for sentence in sentences))
+    caption_text = escaped(" ".join(f"{sentence}." for sentence in sentences))
     return "\n".join(
         [
-            "% needs booktabs; the entries that it cites are in BibTeX's file",
+            "% needs booktabs; the BibTeX file has the entries that it cites",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{said} Computed with clip-geometry~\cite{{{SOFTWARE}}}{sources}.}}",
+            rf"\caption{{{caption_text} Computed with clip-geometry~\cite{{{SOFTWARE}}}{sources}.}}",
             rf"\label{{{label}}}",
             rf"\begin{{tabular}}{{{''.join('r' if right else 'l' for right in numbers)}}}",
             r"\toprule",
-            " & ".join(escaped(found.columns[k].heading) for k in shown) + r" \\",
+            " & ".join(escaped(table.columns[k].heading) for k in shown) + r" \\",
             r"\midrule",
             *(["\n\\addlinespace\n".join(groups)] if groups else []),
             r"\bottomrule",
@@ -332,23 +341,23 @@ def references(names: Iterable[str]) -> dict[str, dict[str, str]]:
 
     A source has the same key in all tables.
     """
-    found = {}
-    for each in filter(None, map(explain, names)):
-        for people, year, _ in _CITED.findall(each.reference):
+    entries = {}
+    for measure in filter(None, map(explain, names)):
+        for people, year, _ in _CITED.findall(measure.reference):
             plain = unicodedata.normalize("NFKD", people.removesuffix(" et al.")).encode("ascii", "ignore").decode()
             key = "-".join(re.findall(r"[a-z]+", plain.lower())) + year  # radovanovic2010, wang-isola2020
-            found[key] = _sources()[people, year]
-    return found
+            entries[key] = _sources()[people, year]
+    return entries
 
 
 @cache
 def _sources() -> dict[tuple[str, str], dict[str, str]]:
     """Return a mapping of authors and year → fields, with the identifier if any measure states it."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    sources: dict[tuple[str, str], dict[str, str]] = {}
     for measure in descriptions.values():
         for people, year, where in _CITED.findall(measure.reference):
             authors = people.replace(" et al.", " and others").replace(" & ", " and ")
-            fields = found.setdefault((people, year), {"author": authors, "year": year})
+            fields = sources.setdefault((people, year), {"author": authors, "year": year})
             kind, _, identifier = where.partition(":")
             identifier = re.split(r"[\s,]", identifier)[0]
             if kind == "arXiv":
@@ -357,4 +366,4 @@ def _sources() -> dict[tuple[str, str], dict[str, str]]:
                 fields["doi"] = identifier
             elif where:
                 fields.setdefault("howpublished", escaped(where.strip()))
-    return found
+    return sources

@@ -39,10 +39,10 @@ class Exploration:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
-        >>> found = cg.explore(image + 1, text - 1, repairs=["center"], umap=False)
-        >>> {state.name: round(state.numbers["own_share"], 2) for state in found.states}
+        >>> exploration = cg.explore(image + 1, text - 1, repairs=["center"], umap=False)
+        >>> {state.name: round(state.numbers["own_share"], 2) for state in exploration.states}
         {'none': 1.0, 'center': 0.51}
-        >>> found.to_html()[:15]
+        >>> exploration.to_html()[:15]
         '<!doctype html>'
     """
 
@@ -57,7 +57,8 @@ class Exploration:
     def notes(self) -> list[str]:
         """Sentences that the reader of the page needs to know about samples, fits and omissions."""
         scored = [state.name for state in self.states if state.name not in (state.drawn_as, NONE)]
-        text = words.render(Path(__file__).with_name("notes.j2"), found=self, scored=scored, most_fit=MOST_FIT)
+        template = Path(__file__).with_name("notes.j2")
+        text = words.render(template, exploration=self, scored=scored, most_fit=MOST_FIT)
         return [*filter(None, text.splitlines()), *self.illustrations.notes]
 
     def to_html(self, command: str = "") -> str:
@@ -133,13 +134,14 @@ def explore(
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
-        >>> found = cg.explore(image + 1, text - 1, repairs=["center"], umap=False)
-        >>> found.states[1].neighbors.numbers.shape  # ten of its own modality and ten of the other
+        >>> exploration = cg.explore(image + 1, text - 1, repairs=["center"], umap=False)
+        >>> exploration.states[1].neighbors.numbers.shape  # ten of its own modality and ten of the other
         (100, 20)
-        >>> found.save("explore.html").name
+        >>> exploration.save("explore.html").name
         'explore.html'
     """
-    seed, limit = seed_number(seed), whole_number(limit, "limit", least=10, most=LIMIT)
+    seed = seed_number(seed)
+    limit = whole_number(limit, "limit", least=10, most=LIMIT)
     instance(progress, Callable, "progress", "a function")
     instance(title, str | None, "title", "text")
     flag(umap, "umap")
@@ -149,8 +151,8 @@ def explore(
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     points = choose_points(sets, pipeline=pipeline, limit=limit, seed=seed)
     stops = 6 if repairs is None else len(repairs) + 1
-    most = min(WORK // len(points), LIST_BYTES // (stops * 20 * 6))
-    queries = points.sample(max(most, 100), seed)
+    most_queries = min(WORK // len(points), LIST_BYTES // (stops * 20 * 6))
+    queries = points.sample(max(most_queries, 100), seed)
     illustrations = illustrate(points, queries, data=data, captions=captions, progress=progress)
     states, failed = states_of(points, queries, repairs, umap=umap, seed=seed, progress=progress)
     title = title or _title(points, image if text is None else None)
@@ -158,9 +160,9 @@ def explore(
 
 
 def _title(points: Points, source: Any) -> str:
-    origins = [each.provenance for each in points.sets.values()]
-    model = next((str(each["model"]) for each in origins if each.get("model")), None)
-    dataset = next((str(each["dataset"]) for each in origins if each.get("dataset")), None)
+    manifests = [embeddings.provenance for embeddings in points.sets.values()]
+    model = next((str(manifest["model"]) for manifest in manifests if manifest.get("model")), None)
+    dataset = next((str(manifest["dataset"]) for manifest in manifests if manifest.get("dataset")), None)
     if model and dataset:
         return f"{dataset} through {model}"
     return Path(source).name if isinstance(source, str | Path) and Path(source).name else "Embeddings"

@@ -56,18 +56,18 @@ class Points:
 
     @property
     def rows(self) -> dict[str, np.ndarray]:
-        return {name: each.vectors for name, each in self.sets.items()}
+        return {name: embeddings.vectors for name, embeddings in self.sets.items()}
 
     @cached_property
     def starts(self) -> dict[str, int]:
         """Modality → the number of its first point."""
-        sizes = [len(each) for each in self.sets.values()]
+        sizes = [len(embeddings) for embeddings in self.sets.values()]
         return dict(zip(self.sets, np.cumsum([0, *sizes]).tolist(), strict=False))
 
     @cached_property
     def modality(self) -> np.ndarray:
         """(n,) modality of each point, as its position among the modalities."""
-        return np.repeat(np.arange(len(self.sets)), [len(each) for each in self.sets.values()])
+        return np.repeat(np.arange(len(self.sets)), [len(embeddings) for embeddings in self.sets.values()])
 
     @cached_property
     def keys(self) -> np.ndarray:
@@ -94,23 +94,24 @@ class Points:
         keys, modalities = np.unique(places[0], return_counts=True)
         return np.isin(self.keys, keys[modalities > 1]) & (self.keys >= 0)
 
-    def sample(self, most: int, seed: int) -> np.ndarray:
-        """Return the numbers of at most `most` points, ascending, whole items where possible."""
-        if len(self) <= most:
+    def sample(self, limit: int, seed: int) -> np.ndarray:
+        """Return the numbers of at most `limit` points, ascending, whole items where possible."""
+        if len(self) <= limit:
             return np.arange(len(self))
-        rows = sampled_rows(self.index, most, seed)
+        rows = sampled_rows(self.index, limit, seed)
         return np.concatenate([self.starts[name] + numbers for name, numbers in rows.items()])
 
 
-def sampled_rows(index: MixedIndex, most: int, seed: int) -> RowNumbers:
-    """Return the numbers of about `most` rows and not more, at least 2 of each modality, whole items where possible."""
+def sampled_rows(index: MixedIndex, limit: int, seed: int) -> RowNumbers:
+    """Return the numbers of about and at most `limit` rows, at least 2 of each modality, whole items where possible."""
     total = sum(map(len, index.sets.values()))
-    if total <= most:
+    if total <= limit:
         return index.all_rows
-    rows = index.sampled(max(2, most * len(index.items) // total), seed)
-    share, generator = most / sum(map(len, rows.values())), np.random.default_rng(seed)
+    rows = index.sampled(max(2, limit * len(index.items) // total), seed)
+    share = limit / sum(map(len, rows.values()))
     if share >= 1:
         return rows
+    generator = np.random.default_rng(seed)
     return {
         name: np.sort(generator.choice(numbers, max(2, int(share * len(numbers))), replace=False))
         for name, numbers in rows.items()
@@ -124,27 +125,29 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
         InputError: The modalities differ in dimension or have fewer than 2 rows, or a row has no direction.
     """
     require_one_space(sets, "one plane")
-    sizes = {name: len(each) for name, each in sets.items()}
-    if all(each.item_id is None for each in sets.values()) and len(set(sizes.values())) == 1:
-        sets = {name: replace(each, item_id=np.arange(len(each))) for name, each in sets.items()}
-    whole = _index(sets)
-    chosen, total = sampled_rows(whole, limit, seed), sum(sizes.values())
+    sizes = {name: len(embeddings) for name, embeddings in sets.items()}
+    if all(embeddings.item_id is None for embeddings in sets.values()) and len(set(sizes.values())) == 1:
+        sets = {name: replace(embeddings, item_id=np.arange(len(embeddings))) for name, embeddings in sets.items()}
+    index_of_all = _index(sets)
+    chosen = sampled_rows(index_of_all, limit, seed)
     width = next(iter(sets.values())).dim * sum(map(len, chosen.values()))
     require_memory(3 * 8 * width, "the points, with their rows before and after a repair,")
-    shown = {}
-    for name, each in whole.sets.items():
-        vectors = np.asarray(each.vectors[chosen[name]], dtype=np.float32)
-        shown[name] = each.take(chosen[name], vectors=vectors)
-    prepared = Pipeline(pipeline).fit_transform({name: each.vectors for name, each in shown.items()}, pair_of(shown))[1]
-    for name, rows in prepared.items():
+    prepared = {}
+    for name, embeddings in index_of_all.sets.items():
+        vectors = np.asarray(embeddings.vectors[chosen[name]], dtype=np.float32)
+        prepared[name] = embeddings.take(chosen[name], vectors=vectors)
+    vectors = {name: embeddings.vectors for name, embeddings in prepared.items()}
+    _, transformed = Pipeline(pipeline).fit_transform(vectors, pair_of(prepared))
+    for name, rows in transformed.items():
         unit = unit_blocks(as_rows(rows, name=f"the {name} set"), name=f"the {name} set", size=BLOCK)
         vectors = in_one_piece((block.float() for block in unit), len(rows)).numpy()
-        metadata = {**shown[name].metadata, ROW: chosen[name]}
-        shown[name] = replace(shown[name], vectors=vectors, metadata=metadata)
-    index = _index(shown)
+        metadata = {**prepared[name].metadata, ROW: chosen[name]}
+        prepared[name] = replace(prepared[name], vectors=vectors, metadata=metadata)
+    index = _index(prepared)
+    total = sum(sizes.values())
     split = next(index.splits(1, seed=seed, most_fit=MOST_FIT, most_searched=total, most_queries=1))
     fitted = {name: () if index.groups[name] is None else rows for name, rows in split.fit.items()}
-    held_out = np.concatenate([~np.isin(np.arange(len(each)), fitted[name]) for name, each in index.sets.items()])
+    held_out = np.concatenate([~np.isin(np.arange(len(x.vectors)), fitted[name]) for name, x in index.sets.items()])
     return Points(index, split.fit, held_out, sizes)
 
 
@@ -152,7 +155,7 @@ def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
     try:
         return MixedIndex.of(sets)
     except InputError:  # labels that the modalities do not share can still be used as colors
-        plain = {name: replace(each, labels=None) for name, each in sets.items()}
+        plain = {name: replace(embeddings, labels=None) for name, embeddings in sets.items()}
         return replace(MixedIndex.of(plain), sets={name: sets[name] for name in sorted(sets)})
 
 
@@ -192,68 +195,70 @@ def illustrate(
     Raises:
         InputError: The data set or the captions do not match the rows.
     """
-    given = data if isinstance(data, Dataset | None) else load_dataset(data)
+    requested = data if isinstance(data, Dataset | None) else load_dataset(data)
     texts: list[str] = []
     images: dict[int, tuple[Side, int]] = {}
     stored: dict[str, Dataset | str | None] = {}
-    for name, each in points.sets.items():
-        dataset = given or _of_store(each, stored)
-        column = next((each.metadata[key] for key in CAPTIONS if key in each.metadata), None)
-        shows_images = name == "image" or (each.language is None and name != "text" and column is None)
+    for name, embeddings in points.sets.items():
+        dataset = requested or _of_store(embeddings, stored)
+        column = next((embeddings.metadata[key] for key in CAPTIONS if key in embeddings.metadata), None)
+        shows_images = name == "image" or (embeddings.language is None and name != "text" and column is None)
         if captions is not None and (name == "text" or ("text" not in points.sets and name != "image")):
             lines = read_labels(captions)
             if len(lines) != points.given[name]:
-                raise InputError(
-                    f"{shown(Path(captions))} has {len(lines)} captions for {points.given[name]} {each.modality} rows; "
-                    "give one each"
-                )
-            column = np.array([lines[int(row)] for row in each.metadata[ROW]], dtype=object)
-        side = None if dataset is None else dataset.image if shows_images else dataset.text
-        places = np.full(len(each), -1) if side is None else _places(each, side)
+                given = f"{len(lines)} captions for {points.given[name]} {embeddings.modality} rows"
+                raise InputError(f"{shown(Path(captions))} has {given}; expected one caption per row")
+            column = np.array([lines[int(row)] for row in embeddings.metadata[ROW]], dtype=object)
+        side = None
+        if dataset is not None:
+            side = dataset.image if shows_images else dataset.text
+        places = np.full(len(embeddings), -1) if side is None else _places(embeddings, side)
         if column is not None:
             texts += ["" if value is None else str(value) for value in column.tolist()]
         else:
             texts += ["" if shows_images or k < 0 else str(side.load(k)) for k in places.tolist()]  # pyright: ignore
         if shows_images and side is not None:
             images |= {points.starts[name] + row: (side, k) for row, k in enumerate(places.tolist()) if k >= 0}
-    if given is not None and not images and not any(texts):
-        raise InputError("no row is of the data set that was given: neither ids nor the number of rows agree")
-    notes = [each for each in stored.values() if isinstance(each, str)]
+    if requested is not None and not images and not any(texts):
+        raise InputError("no row belongs to the given data set: neither ids nor the number of rows agree")
+    notes = [note for note in stored.values() if isinstance(note, str)]
     thumbnails = _thumbnails(images, queries, progress)
     if len(thumbnails) < len(images):
         notes.append(f"{len(thumbnails):,} of {len(images):,} images have a thumbnail, to keep the file small.")
     return Illustrations(texts, thumbnails, tuple(notes))
 
 
-def _of_store(each: Embeddings, stored: dict[str, Dataset | str | None]) -> Dataset | None:
-    """Return the data set that the manifest names; `stored` caches it, or a sentence on why it cannot be read."""
-    recipe = dict(each.provenance.get("recipe") or {}).get("dataset")
+def _of_store(embeddings: Embeddings, cache: dict[str, Dataset | str | None]) -> Dataset | None:
+    """Return the data set that the manifest names; `cache` keeps it, or a sentence on why it cannot be read."""
+    recipe = dict(embeddings.provenance.get("recipe") or {}).get("dataset")
     key = repr(recipe)
-    if recipe and key not in stored:
+    if recipe and key not in cache:
         try:
-            stored[key] = load_dataset(dataset_from(recipe))
+            cache[key] = load_dataset(dataset_from(recipe))
         except (InputError, OSError) as error:
             name = shown(recipe.get("name"))
-            stored[key] = f"There are no images, since the data set {name} of the store could not be read: {error}."
-    found = stored.get(key)
-    return found if isinstance(found, Dataset) else None
+            cache[key] = f"There are no images, since the data set {name} of the store could not be read: {error}."
+    dataset = cache.get(key)
+    return dataset if isinstance(dataset, Dataset) else None
 
 
-def _places(each: Embeddings, side: Side) -> np.ndarray:
+def _places(embeddings: Embeddings, side: Side) -> np.ndarray:
     """Return the item of the data set that each row belongs to, by its id or the stem of a file name; −1 for none.
 
     If no id matches, decimal ids are taken as item numbers, which is what rows without ids have.
     """
-    if each.item_id is None:
-        return np.full(len(each), -1)
-    ids, index = np.asarray(side.item_id, dtype=object), np.asarray(each.metadata.get("index", ()))
-    if len(index) and index.dtype.kind in "iu" and index.max() < len(ids) and (ids[index] == each.item_id).all():
+    if embeddings.item_id is None:
+        return np.full(len(embeddings), -1)
+    ids = np.asarray(side.item_id, dtype=object)
+    index = np.asarray(embeddings.metadata.get("index", ()))
+    usable = len(index) and index.dtype.kind in "iu" and index.max() < len(ids)
+    if usable and (ids[index] == embeddings.item_id).all():
         return index
     items = list(enumerate(side.item_id))[::-1]  # of equal ids, the first one counts
-    known = {Path(item).stem: k for k, item in items} | {item: k for k, item in items}
-    places = np.array([known.get(item, -1) for item in each.item_id])
-    if (places < 0).all() and all(isinstance(item, str) and item.isdecimal() for item in each.item_id):
-        rows = np.array([int(item) for item in each.item_id])
+    item_numbers = {Path(item).stem: k for k, item in items} | {item: k for k, item in items}
+    places = np.array([item_numbers.get(item, -1) for item in embeddings.item_id])
+    if (places < 0).all() and all(isinstance(item, str) and item.isdecimal() for item in embeddings.item_id):
+        rows = np.array([int(item) for item in embeddings.item_id])
         return rows if rows.max() < len(ids) else places
     return places
 
@@ -261,7 +266,8 @@ def _places(each: Embeddings, side: Side) -> np.ndarray:
 def _thumbnails(images: Mapping[int, tuple[Side, int]], queries: np.ndarray, progress: Progress) -> dict[int, bytes]:
     """Make as many thumbnails as the size limit allows, those of queries first."""
     order = dict.fromkeys((*(point for point in queries.tolist() if point in images), *images))
-    found, size = {}, 0
+    thumbnails: dict[int, bytes] = {}
+    size = 0
     if not order:
         return {}
     with progress("thumbnails", len(order)) as advance:
@@ -270,12 +276,13 @@ def _thumbnails(images: Mapping[int, tuple[Side, int]], queries: np.ndarray, pro
             with suppress(OSError):  # no thumbnail for missing and damaged files
                 image = side.load(k)
                 assert isinstance(image, Image.Image)
-                small, file = image.convert("RGB"), io.BytesIO()
+                small = image.convert("RGB")
+                file = io.BytesIO()
                 small.thumbnail((EDGE, EDGE))
                 small.save(file, "WEBP", quality=72)
-                found[point] = file.getvalue()
-                size += len(found[point])
+                thumbnails[point] = file.getvalue()
+                size += len(thumbnails[point])
             advance(1)
             if size > THUMBNAIL_BYTES:
                 break
-    return found
+    return thumbnails

@@ -54,13 +54,14 @@ def principal_plane(sets: Sequence[np.ndarray], like: np.ndarray | None = None) 
     """
     rows = [StreamedRows.of(x) for x in sets]
     moments = reduce(Moments.__add__, map(Moments.of, rows))
-    squares, axes = (each.flip(-1) for each in torch.linalg.eigh(moments.M2))
+    squares, axes = (values.flip(-1) for values in torch.linalg.eigh(moments.M2))
     axes = axes[:, :2]
     axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
     points = torch.cat([(block - moments.mean) @ axes for x in rows for block in blocks(x)]).numpy()
     shares = (squares[:2].clamp(min=0) / squares.clamp(min=0).sum().clamp(min=1e-300)).tolist()
     if points.shape[1] < 2:
-        points, shares = np.column_stack([points, np.zeros(len(points))]), [*shares, 0.0]
+        points = np.column_stack([points, np.zeros(len(points))])
+        shares = [*shares, 0.0]
     if like is not None:
         points = points * np.where((points * (like - like.mean(0))).sum(0) < 0, -1.0, 1.0)
     return PrincipalPlane(points, (shares[0], shares[1]))
@@ -76,7 +77,8 @@ def umap_plane(rows: np.ndarray, *, seed: int = 0, start: np.ndarray | None = No
     if start is not None:  # scale as UMAP scales its spectral layout, so that clusters can still be untangled
         centered = start - start.mean(0)
         init = (10 * centered / (np.abs(centered).max() or 1.0)).astype(np.float32)
-    k, threads = min(UMAP_NEIGHBORS, len(rows) - 1), torch.get_num_threads()
+    k = min(UMAP_NEIGHBORS, len(rows) - 1)
+    threads = torch.get_num_threads()
     try:
         with warnings.catch_warnings(action="ignore"):  # from its dependencies, and about a seed that means one thread
             from umap import UMAP
@@ -109,23 +111,25 @@ def neighbors_of(repair: Repair, points: Points, queries: np.ndarray, advance: C
     """Return the neighbors of each query among all other points, by the scores of a fitted repair."""
     width = 2 * K if len(points.sets) > 1 else K
     numbers, scores = np.full((len(queries), width), -1), np.full((len(queries), width), -np.inf)
-    for place, query in enumerate(points.sets):
-        chosen = np.flatnonzero(points.modality[queries] == place)
-        if len(chosen):
-            best = {item: _best_items(repair, points, query, queries[chosen], item) for item in points.sets}
+    for modality, query in enumerate(points.sets):
+        selected = np.flatnonzero(points.modality[queries] == modality)
+        if len(selected):
+            best = {item: _best_items(repair, points, query, queries[selected], item) for item in points.sets}
             lists = [best.pop(query)]
             if best:
                 lists.append(_top([*best.values()], K))
-            values, found = _top(lists, width)
-            scores[chosen, : values.shape[1]] = values.numpy()
-            numbers[chosen, : values.shape[1]] = found.masked_fill(values == -torch.inf, -1).numpy()
-        advance(len(chosen))
+            values, best_numbers = _top(lists, width)
+            scores[selected, : values.shape[1]] = values.numpy()
+            numbers[selected, : values.shape[1]] = best_numbers.masked_fill(values == -torch.inf, -1).numpy()
+        advance(len(selected))
     return Neighbors(numbers, scores)
 
 
 def _best_items(repair: Repair, points: Points, query: str, queries: np.ndarray, item: str) -> tuple[Tensor, Tensor]:
     """Return scores and numbers of the K best items of a modality. Items come in blocks, so each is mapped once."""
-    q, x, step = points.rows[query][queries - points.starts[query]], points.rows[item], max(K, SCORES // len(queries))
+    q = points.rows[query][queries - points.starts[query]]
+    x = points.rows[item]
+    step = max(K, SCORES // len(queries))
     lists = []
     for start in range(0, len(x), step):
         table = repair.scores(query, q, item, x[start : start + step])
@@ -137,39 +141,41 @@ def _best_items(repair: Repair, points: Points, query: str, queries: np.ndarray,
     return _top(lists, K)
 
 
-def _top(lists: Sequence[tuple[Tensor, Tensor]], most: int) -> tuple[Tensor, Tensor]:
-    values, numbers = (torch.cat(each, dim=1) for each in zip(*lists, strict=True))
+def _top(lists: Sequence[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
+    """Merge lists of scores and numbers, and return the k best of each query."""
+    values, numbers = (torch.cat(columns, dim=1) for columns in zip(*lists, strict=True))
     values, order = values.sort(dim=1, descending=True, stable=True)
-    return values[:, :most], numbers.gather(1, order)[:, :most]
+    return values[:, :k], numbers.gather(1, order)[:, :k]
 
 
-def search_numbers(points: Points, queries: np.ndarray, found: Neighbors, before: Neighbors) -> dict[str, float]:
+def search_numbers(points: Points, queries: np.ndarray, neighbors: Neighbors, before: Neighbors) -> dict[str, float]:
     """Return what held-out queries find, as named in `diagnose`: means over modalities of means over their queries.
 
     Returns:
         neighbors; with several modalities, own_share; and if points have partners, r_at_1, hit_at_10 and cross_r_at_1.
     """
-    own = points.modality[queries][:, None]
-    listed = found.numbers >= 0
-    same = listed & (points.modality[found.numbers] == own)
-    across = listed & ~same
-    partner = across & (points.keys[found.numbers] == points.keys[queries][:, None])
-    was_own = (before.numbers >= 0) & (points.modality[before.numbers] == own)
-    stays = was_own[:, :, None] & same[:, None, :] & (before.numbers[:, :, None] == found.numbers[:, None, :])
+    modality = points.modality[queries][:, None]
+    present = neighbors.numbers >= 0
+    own = present & (points.modality[neighbors.numbers] == modality)
+    across = present & ~own
+    partner = across & (points.keys[neighbors.numbers] == points.keys[queries][:, None])
+    was_own = (before.numbers >= 0) & (points.modality[before.numbers] == modality)
+    equal = before.numbers[:, :, None] == neighbors.numbers[:, None, :]
+    stays = was_own[:, :, None] & own[:, None, :] & equal
     held_out = points.held_out[queries]
     numbers = {"neighbors": (stays.sum((1, 2)) / np.maximum(was_own.sum(1), 1), held_out)}
     if len(points.sets) > 1:
-        numbers["own_share"] = (same[:, :K].sum(1) / listed[:, :K].sum(1), held_out)
-    asked = held_out & points.has_partner[queries]
-    if asked.any():
-        numbers["r_at_1"] = (partner[:, 0], asked)
-        numbers["hit_at_10"] = (partner[:, :K].any(1), asked)
-        numbers["cross_r_at_1"] = ((partner & (across.cumsum(1) == 1)).any(1), asked)
-    return {name: _mean(values, own[:, 0], chosen) for name, (values, chosen) in numbers.items()}
+        numbers["own_share"] = (own[:, :K].sum(1) / present[:, :K].sum(1), held_out)
+    has_partner = held_out & points.has_partner[queries]
+    if has_partner.any():
+        numbers["r_at_1"] = (partner[:, 0], has_partner)
+        numbers["hit_at_10"] = (partner[:, :K].any(1), has_partner)
+        numbers["cross_r_at_1"] = ((partner & (across.cumsum(1) == 1)).any(1), has_partner)
+    return {name: _mean(values, modality[:, 0], chosen) for name, (values, chosen) in numbers.items()}
 
 
 def _mean(values: np.ndarray, modality: np.ndarray, chosen: np.ndarray) -> float:
-    means = [values[chosen & (modality == each)].mean() for each in np.unique(modality[chosen])]
+    means = [values[chosen & (modality == number)].mean() for number in np.unique(modality[chosen])]
     return float(np.mean(means)) if means else float("nan")
 
 
@@ -212,9 +218,11 @@ def states_of(
     Raises:
         InputError: A repair is unknown, or a requested repair cannot be fitted.
     """
-    wanted = (BY_DEFAULT if len(points) <= MANY else OF_MANY) if names is None else names
+    requested = names
+    if requested is None:
+        requested = BY_DEFAULT if len(points) <= MANY else OF_MANY
     fitted, failed = {}, {}
-    for repair in [make(name) for name in dict.fromkeys((NONE, *wanted))]:
+    for repair in [make(name) for name in dict.fromkeys((NONE, *requested))]:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):  # from equal rows, which the repair then rejects
                 warnings.simplefilter("ignore", RankWarning)  # the numbers show the effect of too few rows
@@ -227,7 +235,7 @@ def states_of(
         lists = {name: neighbors_of(repair, points, queries, advance) for name, repair in fitted.items()}
     umap = umap and 4 <= len(points) <= UMAP_ROWS
     planes, drawn, gaps = {}, {}, {}
-    maps = [name for name, each in fitted.items() if isinstance(each, Mapped)]
+    maps = [name for name, repair in fitted.items() if isinstance(repair, Mapped)]
     with progress("planes", len(maps)) as advance:
         for name in maps:  # the rows after one map at a time
             rows = points.rows
@@ -247,7 +255,8 @@ def states_of(
         drawn_as = name if name in maps else NONE
         numbers = gaps[drawn_as] | search_numbers(points, queries, lists[name], lists[NONE])
         summary = repairs[name].summary if name in repairs else "a step of a pipeline, fitted on half of the items"
-        summary = "the rows as they are, compared by the cosine" if name == NONE else summary
+        if name == NONE:
+            summary = "the unchanged rows, compared by the cosine"
         states.append(State(name, summary, drawn_as, planes.get(name), drawn.get(name), lists[name], numbers))
     return states, failed
 
@@ -258,15 +267,16 @@ def make(name: str) -> Repair:
     repair = Mapped(name) if step else repairs[name].make()
     if isinstance(repair, ReciprocalRank):
         raise InputError(
-            f"{name} ranks items by the whole list and has no score of its own; the explorer shows repairs that rate "
-            "each item for itself"
+            f"{name} ranks items by the whole list and does not score items; the explorer only shows repairs that "
+            "score each item on its own"
         )
     return repair
 
 
 def chances(points: Points) -> dict[str, float]:
     """Return null values: the modality gap of unstructured rows, and the share of the own modality in random order."""
-    sizes, dim = [len(each) for each in points.sets.values()], next(iter(points.sets.values())).dim
+    sizes = [len(embeddings) for embeddings in points.sets.values()]
+    dim = next(iter(points.sets.values())).dim
     if len(sizes) == 1:
         return {}
     nulls = [null_value("modality_gap", a, dim, n_text=b) for a, b in combinations(sizes, 2)]

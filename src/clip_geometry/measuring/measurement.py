@@ -188,7 +188,7 @@ class Measurement:
             >>> import numpy as np, clip_geometry as cg
             >>> x = np.random.default_rng(0).normal(size=(100, 8))
             >>> print(cg.measure({"audio": x}, measures="average_cosine").to_latex())  # doctest: +ELLIPSIS
-            % needs booktabs; the entries that it cites are in BibTeX's file
+            % needs booktabs; the BibTeX file has the entries that it cites
             \begin{table}
             \centering
             \caption{pipeline: normalize; 100 audio rows in 8 dimensions. ...~\cite{ethayarajh2019}.}

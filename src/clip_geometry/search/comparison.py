@@ -156,24 +156,34 @@ class RepairComparison:
 
     def ranked(self) -> list[Candidate]:
         """Return the repairs, best first by the goal's number."""
-        return sorted(self.candidates.values(), key=lambda each: -each.numbers[self.aim].value)
+        return sorted(self.candidates.values(), key=lambda candidate: -candidate.numbers[self.aim].value)
 
     def state(self, name: str) -> str:
         """Return the status of a repair: "recommended", "tie", "baseline", "costs …", a combination of these, or ""."""
-        found = dict.fromkeys(cost.of for cost in self.candidates[name].costs)
-        kind = "recommended" if name == self.recommended else "tie" if name in self.ties else ""
-        kind = kind or "baseline" * self.candidates[name].baseline
-        return ", ".join(filter(None, (kind, f"costs {', '.join(found)}" if found else "")))
+        states = []
+        if name == self.recommended:
+            states.append("recommended")
+        elif name in self.ties:
+            states.append("tie")
+        elif self.candidates[name].baseline:
+            states.append("baseline")
+        if self.candidates[name].costs:
+            losses = dict.fromkeys(cost.of for cost in self.candidates[name].costs)
+            states.append(f"costs {', '.join(losses)}")
+        return ", ".join(states)
 
     def helping(self) -> list[Candidate]:
         """Return the repairs that improve the goal's number, best first, without baselines."""
         chance = self.facts.get("chance", 0.0)
-        return [each for each in self.ranked() if not each.baseline and helps(each, self.aim, chance)]
+        repaired = [candidate for candidate in self.ranked() if not candidate.baseline]
+        return [candidate for candidate in repaired if helps(candidate, self.aim, chance)]
 
     def served(self) -> Candidate | None:
         """Return the best repair that helps, has no costs and needs one index only; None if there is none."""
-        free = (each for each in self.helping() if not (each.costs or each.serving.reranker))
-        return next((each for each in free if each.serving.indexes == 1), None)
+        for candidate in self.helping():
+            if not (candidate.costs or candidate.serving.reranker) and candidate.serving.indexes == 1:
+                return candidate
+        return None
 
     def table(self) -> Table:
         """Return a table of the repairs with their numbers; only the goal's number is shown with its error."""
@@ -181,11 +191,14 @@ class RepairComparison:
         names = [name for name in COLUMNS if labels or name != "precision"]  # pairs miss other relevant items
         heads = {name: "recall" if name == "cross_r_at_1" else name for name in (self.aim, *names)}
         rows = []
-        for each in self.ranked():
-            (value, error, *_), (reranker, indexes, columns, _) = each.numbers[self.aim], each.serving
-            others = (f"{each.numbers[name].value:.3f}" if name in each.numbers else "–" for name in names)
-            needs = f"{indexes} × " * (indexes > 1) + f"{columns:,}" + " +" * reranker
-            rows.append([each.name, f"{value:.3f} ± {error:.3f}", *others, needs, self.state(each.name)])
+        for candidate in self.ranked():
+            numbers, serving = candidate.numbers, candidate.serving
+            goal = f"{numbers[self.aim].value:.3f} ± {numbers[self.aim].error:.3f}"
+            others = (f"{numbers[name].value:.3f}" if name in numbers else "–" for name in names)
+            needs = f"{serving.indexes} × {serving.columns:,}" if serving.indexes > 1 else f"{serving.columns:,}"
+            if serving.reranker:
+                needs += " +"
+            rows.append([candidate.name, goal, *others, needs, self.state(candidate.name)])
         spare = {name: SPARE.index(name) + 1 if name in SPARE else 0 for name in heads}
         numbers = [TableColumn(head, "number", spare=spare[name]) for name, head in heads.items()]
         legend = [f"{head}: {NUMBERS[name]}" for name, head in heads.items()]
@@ -195,7 +208,7 @@ class RepairComparison:
             legend=[*legend, "columns: number of indexes × columns of their rows; +: a reranker"],
             notes=[
                 WORDS("conditions", facts=self.facts),
-                *(f"{name} was left out: {why}" for name, why in self.failed.items()),
+                *(f"{name} was left out: {reason}" for name, reason in self.failed.items()),
             ],
         )
 
@@ -233,8 +246,8 @@ def compare_repairs(
         >>> item = rng.normal(size=(100, 16))
         >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
         >>> sets = {"image": cg.Embeddings(image + 2, "image"), "text": cg.Embeddings(text - 2, "text")}
-        >>> found = cg.search.compare_repairs(cg.search.MixedIndex.of(sets), ["zscore"], splits=4)
-        >>> found.recommended, found.candidates["zscore"].costs
+        >>> comparison = cg.search.compare_repairs(cg.search.MixedIndex.of(sets), ["zscore"], splits=4)
+        >>> comparison.recommended, comparison.candidates["zscore"].costs
         ('zscore', ())
     """
     instance(index, MixedIndex, "index", "a MixedIndex")
@@ -244,7 +257,7 @@ def compare_repairs(
         raise InputError(f"only {index.modalities[0]} rows were given; repairs of a mixed index need two modalities")
     splits = whole_number(splits, "splits", most=1000)
     if names is None:
-        names = [name for name, each in repairs.items() if not each.reranker]
+        names = [name for name, entry in repairs.items() if not entry.reranker]
     names = list(dict.fromkeys(("none", *names)))
     for name in names:
         repairs[name]  # raises for an unknown name
@@ -262,7 +275,7 @@ def compare_repairs(
     recommended, ties = _recommended(candidates, AIMS[want], chance)
     alone = [name for name, codes in index.codes.items() if index.complete and len(np.unique(codes)) == len(codes)]
     facts = {
-        "n": {name: len(each) for name, each in index.sets.items()},
+        "n": {name: len(rows) for name, rows in index.sets.items()},
         "relevant_by": index.by,
         "splits": splits,
         "seed": seed,
@@ -273,10 +286,10 @@ def compare_repairs(
         "chance": chance,
         "whole": index.whole,
         "alone": alone,
-        "unused_labels": [] if index.codes else [name for name, each in index.sets.items() if each.labels is not None],
+        "unused_labels": [] if index.codes else [name for name, rows in index.sets.items() if rows.labels is not None],
     }
-    found = RepairComparison(candidates, failed, recommended, ties, _front(candidates, AIMS[want]), facts)
-    return replace(found, full=_full(found, index, sums))
+    comparison = RepairComparison(candidates, failed, recommended, ties, _front(candidates, AIMS[want]), facts)
+    return replace(comparison, full=_full(comparison, index, sums))
 
 
 def _search(
@@ -288,35 +301,39 @@ def _search(
     each other.
 
     Returns:
-        By repair, what its queries find, what an index needs to serve it, and why it could not be fitted; and the
+        By repair: the results of its queries, what an index needs to serve it, and why it could not be fitted. Then the
         recalls at 1 of items in random order.
     """
 
-    def tried(split: Split) -> tuple[Any, ...]:
-        known, search = index.known(split.fit, kept={}), HeldOutSearch(index, split)
-        found, serving, failed = {}, {}, {}
+    def evaluated(split: Split) -> tuple[Any, ...]:
+        known = index.known(split.fit, kept={})
+        search = HeldOutSearch(index, split)
+        numbers, serving, failed = {}, {}, {}
         for name in names:
             try:
                 repair = make_repair(name).fit(known)
             except InputError as error:
                 failed[name] = str(error)
                 continue
-            found[name] = search.run(repair)
+            numbers[name] = search.run(repair)
             give_back()  # in every thread, since freed blocks stay fragmented
             if split is splits[0]:
                 serving[name] = serving_of(repair, known)
-        return found, serving, failed, search.chances()
+        return numbers, serving, failed, search.chances()
 
-    sums, serving, failed, chances = {name: SearchNumbers(index) for name in names}, {}, {}, []
+    sums = {name: SearchNumbers(index) for name in names}
+    serving, failed, chances = {}, {}, []
     with warnings.catch_warnings(), threadpool_limits(1, "blas"):
         warnings.simplefilter("ignore", RankWarning)  # the numbers show the effect of too few rows
-        for found, needed, why, chance in side_by_side(tried, splits):
-            serving, failed, chances = needed | serving, why | failed, chances + chance
-            for name, each in found.items():
-                sums[name] += each
+        for numbers, split_serving, split_failed, split_chances in side_by_side(evaluated, splits):
+            serving = split_serving | serving
+            failed = split_failed | failed
+            chances += split_chances
+            for name in numbers:
+                sums[name] += numbers[name]
             advance(len(names))
-            for each in index.sets.values():
-                release(each.vectors)
+            for embeddings in index.sets.values():
+                release(embeddings.vectors)
             give_back()
     return sums, serving, failed, chances
 
@@ -329,34 +346,46 @@ def _full(compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, 
     of them is searched with fewer queries, and the results are extrapolated to all items along the line through this
     size and the size of the held-out index (see `SearchNumbers.extrapolated`).
     """
-    served, facts = compared.served(), compared.facts
+    served = compared.served()
+    facts = compared.facts
     names = ["none", compared.recommended, *([served.name] if served else [])]
     names = [name for name in dict.fromkeys(names) if not make_repair(name).memorizes]
     limits = {"most_fit": MOST_FIT, "most_searched": MOST_FULL, "most_queries": MOST_ASKED}
     folds = list(index.folds(max(2, min(facts["splits"], FOLDS)), seed=facts["seed"], **limits))
     sums, _, failed, _ = _search(index, folds, names, lambda _: None)
-    for why in failed.values():
-        raise InputError(why)
-    if (n := len(index.items)) > MOST_FULL:
+    for reason in failed.values():
+        raise InputError(reason)
+    n = len(index.items)
+    if n > MOST_FULL:
         searched = min(-(-n // 2), LIMITS["most_searched"])
         beyond = float(np.log(n / MOST_FULL) / np.log(MOST_FULL / searched))
-        sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}
+        sums = {name: numbers.extrapolated(held_out[name], beyond) for name, numbers in sums.items()}
     full = {}
-    for name, each in sums.items():
-        held = compared.candidates[name]
-        both = []
-        for found, before in ((each.estimates(), held.numbers), (each.estimates(less=sums["none"]), held.changes)):
-            # each item is a query once, so folds do not show the effect of another choice of items to fit on
-            both.append({key: SearchEstimate(*found[key][:2], *before[key][2:]) for key in found if key in before})
-        full[name] = replace(held, numbers=both[0], changes=both[1])
+    for name, numbers in sums.items():
+        candidate = compared.candidates[name]
+        full[name] = replace(
+            candidate,
+            numbers=_with_split_errors(numbers.estimates(), candidate.numbers),
+            changes=_with_split_errors(numbers.estimates(less=sums["none"]), candidate.changes),
+        )
     return full
+
+
+def _with_split_errors(
+    estimates: Mapping[str, SearchEstimate], held_out: Mapping[str, SearchEstimate]
+) -> dict[str, SearchEstimate]:
+    """Give estimates in the full index the split errors of the held-out ones.
+
+    Each item is a query once, so folds do not show the effect of another choice of items to fit on.
+    """
+    return {key: SearchEstimate(*estimates[key][:2], *held_out[key][2:]) for key in estimates if key in held_out}
 
 
 def serving_of(repair: Repair, known: Known) -> Serving:
     """Return what an index needs in order to serve a fitted repair as `clip-geometry ship` writes it."""
     from clip_geometry.search.shipping.rows import indexes_of
 
-    rows = {name: each[:100] for name, each in known.rows.items()}
+    rows = {name: x[:100] for name, x in known.rows.items()}
     d = next(iter(rows.values())).shape[1]
     if isinstance(repair, OtherOnly):
         return Serving(False, 1, d)  # one view of the rows, with a filter
@@ -365,41 +394,43 @@ def serving_of(repair: Repair, known: Known) -> Serving:
     if not isinstance(repair, InnerProduct):
         return Serving(True, 1, d * len(getattr(repair, "views_", "1")))
     indexes = [
-        np.concatenate([mapped(rows[name]) for name, mapped in index.items.items()])
+        np.concatenate([item_map(rows[name]) for name, item_map in index.items.items()])
         for index in indexes_of(repair, rows)
     ]
-    lengths = np.concatenate([np.linalg.norm(each, axis=1) for each in indexes])
+    lengths = np.concatenate([np.linalg.norm(index_rows, axis=1) for index_rows in indexes])
     return Serving(False, len(indexes), indexes[0].shape[1], float(lengths.mean()))
 
 
 def _candidate(
     name: str, sums: SearchNumbers, none: SearchNumbers, index: MixedIndex, want: Want, serving: Serving
 ) -> Candidate:
-    numbers, changes = sums.estimates(), sums.estimates(less=none)
+    numbers = sums.estimates()
+    changes = sums.estimates(less=none)
     costs = []
-    before = {key: each.value - changes[key].value for key, each in numbers.items()}
+    before = {key: estimate.value - changes[key].value for key, estimate in numbers.items()}
     for query in index.modalities:
-        for of, estimate, least in (
+        for lost, estimate, limit in (
             ("recall", changes.get(f"cross_r_at_1.{query}"), 0.0),
             ("neighbors", numbers.get(f"neighbors.{query}"), LEAST_OVERLAP),
             ("precision", changes.get(f"precision.{query}") if index.complete else None, -MOST_PRECISION),
             ("own", numbers.get(f"kept.{query}"), LEAST_KEPT * before.get(f"kept.{query}", 0.0)),
         ):
-            if estimate is not None and estimate.value + BEYOND * estimate.error < least:
-                costs.append(Cost(of, query, estimate))
-    lost = changes.get("cross_r_at_1")
-    if lost is not None and lost.value < -BEYOND * lost.error and not any(cost.of == "recall" for cost in costs):
-        costs.append(Cost("recall", "all", lost))  # within the error for each modality, but not for all together
+            if estimate is not None and estimate.value + BEYOND * estimate.error < limit:
+                costs.append(Cost(lost, query, estimate))
+    change = changes.get("cross_r_at_1")
+    if change is not None and change.value < -BEYOND * change.error and not any(cost.of == "recall" for cost in costs):
+        costs.append(Cost("recall", "all", change))  # within the error for each modality, but not for all together
     return Candidate(name, numbers, changes, tuple(cost for cost in costs if cost.of in COSTS[want]), serving)
 
 
-def helps(each: Candidate, aim: str, chance: float) -> bool:
+def helps(candidate: Candidate, aim: str, chance: float) -> bool:
     """Return whether a repair improves the goal's number beyond noise.
 
     Any repair that puts the other modality first raises the reciprocal rank, even if items are in random order.
     Therefore a repair counts only if its recall at 1 across modalities is above chance.
     """
-    across, change = each.numbers["cross_r_at_1"], each.changes[aim]
+    across = candidate.numbers["cross_r_at_1"]
+    change = candidate.changes[aim]
     low = change.interval()[0] if change.splits > 1 else change.value - BEYOND * change.error
     return low > 0 and across.value - chance > SURE * across.error
 
@@ -412,12 +443,12 @@ def _recommended(candidates: Mapping[str, Candidate], aim: str, chance: float) -
     repair is not worse than any of them by more than its error.
     """
     free = {
-        name: each.numbers[aim]
-        for name, each in candidates.items()
-        if name == "none" or (helps(each, aim, chance) and (each.baseline or not each.costs))
+        name: candidate.numbers[aim]
+        for name, candidate in candidates.items()
+        if name == "none" or (helps(candidate, aim, chance) and (candidate.baseline or not candidate.costs))
     }
-    least = max(each.value - each.error for each in free.values())
-    ties = [name for name, each in free.items() if each.value >= least]
+    lowest_tie = max(estimate.value - estimate.error for estimate in free.values())
+    ties = [name for name, estimate in free.items() if estimate.value >= lowest_tie]
     return min(ties, key=lambda name: (candidates[name].serving[:3], -free[name].value)), tuple(ties)
 
 
@@ -426,6 +457,6 @@ def _front(candidates: Mapping[str, Candidate], aim: str) -> tuple[str, ...]:
     points = {name: (each.numbers[aim].value, each.numbers["cross_r_at_1"].value) for name, each in candidates.items()}
     return tuple(
         name
-        for name, (found, recall) in points.items()
-        if not any(f >= found and r >= recall and (f, r) != (found, recall) for f, r in points.values())
+        for name, (value, recall) in points.items()
+        if not any(v >= value and r >= recall and (v, r) != (value, recall) for v, r in points.values())
     )

@@ -39,8 +39,8 @@ class Diagnosis:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(300, 8))
-        >>> found = cg.diagnose(x / np.linalg.norm(x, axis=1, keepdims=True))
-        >>> print(found.verdict[0])
+        >>> diagnosis = cg.diagnose(x / np.linalg.norm(x, axis=1, keepdims=True))
+        >>> print(diagnosis.verdict[0])
         The checks found no fault.
     """
 
@@ -60,7 +60,8 @@ class Diagnosis:
     @property
     def verdict(self) -> list[str]:
         """The answer in a few sentences; the last ones say what was not checked."""
-        return [each.strip() for each in WORDS("verdict", found=self).split("¶") if each.strip()]
+        paragraphs = WORDS("verdict", diagnosis=self).split("¶")
+        return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
 
     def fitted(self, name: str | None = None) -> Repair:
         """Return a repair fitted on all items, or on a sample of 2,000 if there are more.
@@ -76,15 +77,17 @@ class Diagnosis:
         if self.index is None or (name is None and compared is None):
             raise InputError(f"repairs were not compared: {self.skipped}")
         if name is None and compared is not None:
-            name, served = compared.recommended, compared.served()
+            name = compared.recommended
             if compared.candidates[name].baseline:
+                served = compared.served()
                 name = served.name if served else "none"
         if name in (None, "none"):
-            why = "no repair helps beyond noise"
-            if compared is not None and (helping := compared.helping()):
-                names = listed(each.name for each in helping)
-                why = f"each repair that helps ({names}) has a cost or needs more than one index, as the table says"
-            raise InputError(f"{why}, so there is none to fit; name one to have it anyway (--repair NAME)")
+            reason = "no repair helps beyond noise"
+            helping = [] if compared is None else compared.helping()
+            if helping:
+                names = listed(candidate.name for candidate in helping)
+                reason = f"each repair that helps ({names}) has a cost or needs more than one index, as the table says"
+            raise InputError(f"{reason}, so no repair was fitted; name one to fit it anyway (--repair NAME)")
         return make_repair(name).fit(self.index.known(self.index.sampled(MOST_FIT)))
 
     def figure(self) -> "Figure":
@@ -96,7 +99,7 @@ class Diagnosis:
         from clip_geometry.search.figure import draw
 
         if self.comparison is None:
-            raise InputError(f"no repair was compared, so that there is nothing to draw: {self.skipped}")
+            raise InputError(f"no repair was compared, so there is nothing to draw: {self.skipped}")
         return draw(self.comparison)
 
     def to_json(self) -> str:
@@ -106,18 +109,18 @@ class Diagnosis:
         def described(candidates: Mapping[str, Candidate]) -> dict[str, Any]:
             return {
                 name: {
-                    "numbers": {number: estimate._asdict() for number, estimate in each.numbers.items()},
-                    "changes": {number: estimate._asdict() for number, estimate in each.changes.items()},
-                    "costs": [str(cost) for cost in each.costs],
-                    "serving": each.serving._asdict(),
+                    "numbers": {number: estimate._asdict() for number, estimate in candidate.numbers.items()},
+                    "changes": {number: estimate._asdict() for number, estimate in candidate.changes.items()},
+                    "costs": [str(cost) for cost in candidate.costs],
+                    "serving": candidate.serving._asdict(),
                 }
-                for name, each in candidates.items()
+                for name, candidate in candidates.items()
             }
 
         facts = {
             "shapes": self.shapes,
-            "findings": [asdict(found) for found in self.findings],
-            "not_run": [each._asdict() for each in self.not_run],
+            "findings": [asdict(finding) for finding in self.findings],
+            "not_run": [check._asdict() for check in self.not_run],
             "recommended": self.recommended,
             "skipped": self.skipped,
             **{name: getattr(compared, name, None) for name in ("ties", "front", "facts", "failed")},
@@ -182,9 +185,9 @@ def diagnose(
         >>> rng = np.random.default_rng(0)
         >>> item = rng.normal(size=(100, 16))
         >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
-        >>> found = cg.diagnose(image + 2, text - 2, repairs=["zscore"], splits=4)
-        >>> [(each.check, each.severity) for each in found.findings][0], found.recommended
-        (('not_unit', 'warning'), 'zscore')
+        >>> diagnosis = cg.diagnose(image + 2, text - 2, repairs=["zscore"], splits=4)
+        >>> diagnosis.findings[0].check, diagnosis.findings[0].severity, diagnosis.recommended
+        ('not_unit', 'warning', 'zscore')
     """
     seed = seed_number(seed)
     if relevant is not None:
@@ -192,21 +195,22 @@ def diagnose(
     one_of(want, "want", AIMS)
     repairs = None if repairs is None else names_in(repairs, "repairs")
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
-    beside = None if other is None else given_sets(other)
-    for each in (sets, beside or {}):
-        require_one_space(each, "one index")
-    context = Context(sets, other=beside, seed=seed)
+    other_sets = None if other is None else given_sets(other)
+    for split in (sets, other_sets or {}):
+        require_one_space(split, "one index")
+    context = Context(sets, other=other_sets, seed=seed)
     findings = run_checks(context)
-    rows, not_run = _valid(sets, context), tuple(context.not_run)
+    rows = _valid(sets, context)
+    not_run = tuple(context.not_run)
     paired = len(sets) == 1 or bool(context.couples)
     del context  # frees the unit rows of all sets
     give_back()
-    wrong = list(dict.fromkeys(found.check for found in findings if found.severity == "error"))
+    faults = list(dict.fromkeys(finding.check for finding in findings if finding.severity == "error"))
     index = comparison = skipped = None
     if repairs is not None and not repairs:
-        skipped = "none were asked for"
-    elif wrong and repairs is None:
-        skipped = f"{' and '.join(wrong)} would spoil the comparison; mend that first, or name the repairs to compare"
+        skipped = "no repairs were requested"
+    elif faults and repairs is None:
+        skipped = f"{' and '.join(faults)} would spoil the comparison; fix that first, or name the repairs to compare"
     else:
         try:
             index = MixedIndex.of(rows, relevant)
@@ -220,7 +224,7 @@ def diagnose(
         comparison,
         skipped,
         index,
-        {name: each.vectors.shape for name, each in sets.items()},
+        {name: embeddings.vectors.shape for name, embeddings in sets.items()},
         paired=paired,
         not_run=not_run,
     )
@@ -228,14 +232,16 @@ def diagnose(
 
 def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:
     """Return the rows that have a direction; rows that pair by position keep their partners."""
-    by_position = len({len(each) for each in sets.values()}) == 1 and all(e.item_id is None for e in sets.values())
+    without_ids = all(embeddings.item_id is None for embeddings in sets.values())
+    by_position = without_ids and len({len(embeddings) for embeddings in sets.values()}) == 1
+    all_valid = all(context.valid(name).all() for name in sets)
     valid = {}
-    for name, each in sets.items():
-        if by_position and not all(context.valid(other).all() for other in sets):
-            each = replace(each, item_id=np.arange(len(each)))
+    for name, embeddings in sets.items():
+        if by_position and not all_valid:
+            embeddings = replace(embeddings, item_id=np.arange(len(embeddings)))
         mask = context.valid(name)
         # do not copy an array on disk into memory
-        whole = mask.all() and isinstance(each.vectors, np.ndarray)
-        valid[name] = each if whole else each.take(np.flatnonzero(mask))
-        release(each.vectors)
+        whole = mask.all() and isinstance(embeddings.vectors, np.ndarray)
+        valid[name] = embeddings if whole else embeddings.take(np.flatnonzero(mask))
+        release(embeddings.vectors)
     return valid

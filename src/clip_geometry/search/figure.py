@@ -27,8 +27,8 @@ def draw(compared: RepairComparison) -> Figure:
     """
     figure = Figure(figsize=(2 * WIDTH, 1.15 * WIDTH), layout="constrained")
     axes, side = figure.subplots(1, 2, width_ratios=(2, 1))
-    order = compared.ranked()
-    points = {each.name: (each.changes["cross_r_at_1"], each.numbers[compared.aim]) for each in order}
+    ranked = compared.ranked()
+    points = {each.name: (each.changes["cross_r_at_1"], each.numbers[compared.aim]) for each in ranked}
     front = sorted((points[name][0].value, points[name][1].value) for name in compared.front)
     axes.set_xscale("symlog", linthresh=LINEAR, subs=[2, 5])
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}".replace("-", "−") if abs(x) > 1e-9 else "0")
@@ -36,12 +36,13 @@ def draw(compared: RepairComparison) -> Figure:
     if len(front) > 1:
         axes.plot(*zip(*front, strict=True), "-", color=NEUTRAL, linewidth=1, zorder=1, label="Pareto front")
     for kind, (label, color, marker) in KINDS.items():
-        if some := [points[each.name] for each in order if _kind(each) == kind]:
-            x, y = ([point[k].value for point in some] for k in (0, 1))
-            dx, dy = ([point[k].error for point in some] for k in (0, 1))
+        members = [points[candidate.name] for candidate in ranked if _kind(candidate) == kind]
+        if members:
+            x, y = ([point[k].value for point in members] for k in (0, 1))
+            dx, dy = ([point[k].error for point in members] for k in (0, 1))
             axes.errorbar(x, y, dy, dx, marker, color=color, markersize=4, linewidth=0.8, label=label)
-    taken = points[compared.recommended]
-    axes.plot(taken[0].value, taken[1].value, "o", markersize=10, fillstyle="none", color=INK, label="recommended")
+    x, y = (estimate.value for estimate in points[compared.recommended])
+    axes.plot(x, y, "o", markersize=10, fillstyle="none", color=INK, label="recommended")
     axes.margins(0.12)
     if not any(change.value or change.error for change, _ in points.values()):
         axes.set_xlim(-LINEAR, LINEAR)  # no repair changes recall; matplotlib's own limits would be rounding errors
@@ -49,17 +50,20 @@ def draw(compared: RepairComparison) -> Figure:
     axes.set_xlabel("change of recall at 1 across modalities")
     axes.set_ylabel(textwrap.fill(NUMBERS[compared.aim].partition(",")[0], 40))
     side.set_axis_off()
-    for k, each in enumerate(order):
-        bold = "bold" if each.name == compared.recommended else "normal"
-        color, y = KINDS[_kind(each)][1], 1 - k / max(16, len(order))
-        side.text(0.06, y, f"{k + 1}", color=color, fontsize=7, va="top", ha="right", fontweight=bold)
-        side.text(0.11, y, each.name, color=INK, fontsize=7, va="top", fontweight=bold)
+    for k, candidate in enumerate(ranked):
+        weight = "bold" if candidate.name == compared.recommended else "normal"
+        _, color, _ = KINDS[_kind(candidate)]
+        y = 1 - k / max(16, len(ranked))
+        side.text(0.06, y, f"{k + 1}", color=color, fontsize=7, va="top", ha="right", fontweight=weight)
+        side.text(0.11, y, candidate.name, color=INK, fontsize=7, va="top", fontweight=weight)
     figure.legend(loc="outside upper left", ncols=3, fontsize=7)
     return figure
 
 
-def _kind(each: Candidate) -> str:
-    return "baseline" if each.baseline else "cost" if each.costs else "free"
+def _kind(candidate: Candidate) -> str:
+    if candidate.baseline:
+        return "baseline"
+    return "cost" if candidate.costs else "free"
 
 
 def _number(axes: Axes, points: np.ndarray) -> None:
@@ -69,5 +73,6 @@ def _number(axes: Axes, points: np.ndarray) -> None:
     for k, place in enumerate(places):
         labels.setdefault(tuple((place / NEAR).round().astype(int)), []).append(k)
     for near in labels.values():
-        text, place = ", ".join(f"{k + 1}" for k in near), (points[near, 0].max(), points[near, 1].mean())
+        text = ", ".join(f"{k + 1}" for k in near)
+        place = (points[near, 0].max(), points[near, 1].mean())
         axes.annotate(text, place, (6, 3), textcoords="offset points", fontsize=7, color=INK)

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from clip_geometry.registry import InputError, instance
 from clip_geometry.search.mixed_index import MixedIndex, Split
-from clip_geometry.search.repairs import Repair, kept_in, make_repair
+from clip_geometry.search.repairs import Repair, cached, make_repair
 
 K = 10
 QUOTA = 4  # results per modality that count among the ten; the scores decide on the other two
@@ -73,19 +73,22 @@ class HeldOutSearch:
     """
 
     def __init__(self, index: MixedIndex, split: Split):
-        if (relevance := index.relevance(split.searched)) is None:
+        relevance = index.relevance(split.searched)
+        if relevance is None:
             raise InputError(
                 "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
             )
-        self.index, self.rows, self.relevance = index, split.queries, relevance
+        self.index = index
+        self.rows = split.queries
+        self.relevance = relevance
         self.items = index.rows(split.searched)
         # positions of the queries within the index
         self.places = {name: np.searchsorted(split.searched[name], rows) for name, rows in split.queries.items()}
         self.queries = {name: self.items[name][places] for name, places in self.places.items()}
         self.blocks = {name: index.blocks[name][rows] for name, rows in split.searched.items()}
         numbers = np.arange(index.block_count)
-        self._one_hot = {name: (each[:, None] == numbers).astype(np.float32) for name, each in self.blocks.items()}
-        self._kept: dict[Any, Any] = {}
+        self._one_hot = {name: (block[:, None] == numbers).astype(np.float32) for name, block in self.blocks.items()}
+        self._cache: dict[Any, Any] = {}
 
     def run(self, repair: Repair) -> "SearchNumbers":
         """Search with a fitted repair, and return what the queries of each modality find.
@@ -99,53 +102,57 @@ class HeldOutSearch:
             scores = repair.mixed(query, self.queries[query], self.items, places)
             k = min(K, scores[query].shape[1] - 1)
             if k < 1:
-                raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
+                raise InputError(f"an index with one {query} row has no neighbors within that modality; give more rows")
             near = _highest(scores[query], k)
-            before = kept_in(self._kept, ("before", query), lambda near=near: near)
-            spans = [slice(start, start + AT_ONCE) for start in range(0, len(places), AT_ONCE)]
-            parts = [self._found(query, {item: each[span] for item, each in scores.items()}, span) for span in spans]
-            values, without = (_joined(of) for of in zip(*parts, strict=True))
+            before = self._cache.setdefault(("before", query), near)  # from the first repair
+            parts = []
+            for start in range(0, len(places), AT_ONCE):
+                span = slice(start, start + AT_ONCE)
+                parts.append(self._values(query, {item: table[span] for item, table in scores.items()}, span))
+            values = _joined([part for part, _ in parts])
+            without = _joined([part for _, part in parts])
             values["neighbors"] = (before[:, :, None] == near[:, None, :]).any(2).mean(1)
             if self.index.complete:
                 relevant = self._relevant(query, query)
                 hits = np.take_along_axis(relevant, near, axis=1)
                 values["own_precision"] = np.where(relevant.any(1), hits.mean(1), np.nan)
-            asked = self._one_hot[query][places].T
+            query_blocks = self._one_hot[query][places].T
             effects = {
-                number: asked @ np.nan_to_num(each - values[number][:, None]).astype(np.float32)
-                for number, each in without.items()
+                number: query_blocks @ np.nan_to_num(changed - values[number][:, None]).astype(np.float32)
+                for number, changed in without.items()
             }
             numbers.add(query, self.rows[query], values, effects)
         return numbers
 
     def chances(self) -> list[float]:
         """Return, for each query modality, the recall at 1 across modalities of items in random order."""
-        found = []
-        for query in (name for name, places in self.places.items() if len(places)):
+        chances = []
+        for query, places in self.places.items():
+            if not len(places):
+                continue
             relevant = np.concatenate([self._relevant(query, item) for item in self.items if item != query], axis=1)
-            found += [float(relevant[relevant.any(1)].mean())] if relevant.any() else []
-        return found
+            if relevant.any():
+                chances.append(float(relevant[relevant.any(1)].mean()))
+        return chances
 
     def _relevant(self, query: str, item: str) -> np.ndarray:
         """Return which items of one modality are relevant to the queries of another or the same modality."""
-        return kept_in(self._kept, (query, item), lambda: self.relevance.dense(query, item, self.places[query]))
+        return cached(self._cache, (query, item), lambda: self.relevance.dense(query, item, self.places[query]))
 
-    def _found(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
+    def _values(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
         """Return the values for a span of the queries, and the values without each block of items."""
-        (values, without), (listed, listed_without) = (
-            self._ranked(query, scores, span),
-            self._listed(query, scores, span),
-        )
-        return values | listed, without | listed_without
+        ranked, ranked_without = self._ranked(query, scores, span)
+        listed, listed_without = self._listed(query, scores, span)
+        return ranked | listed, ranked_without | listed_without
 
     def _ranked(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
         """Return values based on the rank of the first relevant item of another modality, also without each block."""
         relevant = {item: self._relevant(query, item)[span] for item in scores if item != query}
-        best = np.max([np.where(each, scores[item], -np.inf).max(1) for item, each in relevant.items()], axis=0)
-        # number of items of the own and of other modalities, by block, that precede it
+        best = np.max([np.where(mask, scores[item], -np.inf).max(1) for item, mask in relevant.items()], axis=0)
+        # number of items of the own and of other modalities, by block, that precede the first relevant item
         before = np.zeros((2, len(best), self.index.block_count))
-        for item, each in scores.items():
-            better = each >= best[:, None]
+        for item, table in scores.items():
+            better = table >= best[:, None]
             if item != query:
                 better &= ~relevant[item]
             before[int(item != query)] += better.astype(np.float32) @ self._one_hot[item]
@@ -157,30 +164,35 @@ class HeldOutSearch:
 
         Up to four relevant items count per modality. Among equal scores, those of relevant items come last.
         """
-        kept = kept_in(self._kept, ("wanted", query), lambda: self._wanted(query))
-        wanted_items, by_block = ({item: each[span] for item, each in of.items()} for of in kept)
-        every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, wanted_items))
-        every[wanted] = np.nextafter(every[wanted], -np.inf)
+        wanted, counts = cached(self._cache, ("wanted", query), lambda: self._wanted_items(query))
+        by_block = {item: number[span] for item, number in counts.items()}
+        table = np.concatenate(list(scores.values()), axis=1)
+        is_wanted = np.concatenate([wanted[item][span] for item in scores], axis=1)
+        table[is_wanted] = np.nextafter(table[is_wanted], -np.inf)
         block = np.concatenate([self.blocks[item] for item in scores])
-        modality = np.repeat(list(scores), [each.shape[1] for each in scores.values()])
-        top = _highest(every, min(2 * K, every.shape[1]))  # enough to fill the top ten after a block is left out
-        wanted, of = np.take_along_axis(wanted, top, axis=1), modality[top]
+        modality = np.repeat(list(scores), [items.shape[1] for items in scores.values()])
+        top = _highest(table, min(2 * K, table.shape[1]))  # enough to fill the top ten after a block is left out
+        top_wanted = np.take_along_axis(is_wanted, top, axis=1)
+        top_modality = modality[top]
         stays = block[top][:, :, None] != np.arange(self.index.block_count)
         stays &= np.cumsum(stays, axis=1, dtype=np.int16) <= K
         shares, without = {}, {}
         for item in scores:
-            hits, total = wanted & (of == item), by_block[item].sum(1)
+            hits = top_wanted & (top_modality == item)
+            total = by_block[item].sum(1)
             shares[item] = _share(hits[:, :K].sum(1), total)
             staying = np.einsum("qt,qtb->qb", hits.astype(np.float32), stays.astype(np.float32))
             without[item] = _share(staying, total[:, None] - by_block[item])
-        k = min(K, every.shape[1] - 1)
-        own, relevant = of[:, :k] == query, wanted[:, :k]
+        k = min(K, table.shape[1] - 1)
+        own = top_modality[:, :k] == query
+        relevant = top_wanted[:, :k]
         counted = list(scores)
         if not self.index.complete:  # own results count, but may not be relevant
             relevant = relevant & ~own
             counted.remove(query)
         total = np.sum([by_block[item].sum(1) for item in counted], axis=0).astype(int)
-        known, discounts = np.where(total > 0, 1.0, np.nan), 1 / np.log2(np.arange(k) + 2)
+        known = np.where(total > 0, 1.0, np.nan)
+        discounts = 1 / np.log2(np.arange(k) + 2)
         best = np.cumsum(discounts)[np.clip(total, 1, k) - 1]
         values = _both(shares, query) | {
             "precision": relevant.mean(1) * known,
@@ -189,7 +201,7 @@ class HeldOutSearch:
         }
         return values, _both(without, query)
 
-    def _wanted(self, query: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def _wanted_items(self, query: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the items that count, by modality: a mask, and their number in each block.
 
         Pairs do not say which items of the query's own modality are relevant; the first four without a repair count
@@ -198,8 +210,8 @@ class HeldOutSearch:
         items = {item: self._relevant(query, item) for item in self.items}
         if not self.index.complete:
             items[query] = np.zeros_like(items[query])
-            np.put_along_axis(items[query], self._kept["before", query][:, :QUOTA], True, axis=1)
-        return items, {item: each.astype(np.float32) @ self._one_hot[item] for item, each in items.items()}
+            np.put_along_axis(items[query], self._cache["before", query][:, :QUOTA], True, axis=1)
+        return items, {item: mask.astype(np.float32) @ self._one_hot[item] for item, mask in items.items()}
 
 
 def _highest(scores: np.ndarray, k: int) -> np.ndarray:
@@ -209,7 +221,7 @@ def _highest(scores: np.ndarray, k: int) -> np.ndarray:
 
 def _joined(parts: Sequence[QueryValues]) -> QueryValues:
     """Concatenate the values of consecutive spans of the queries."""
-    return {number: np.concatenate([each[number] for each in parts]) for number in parts[0]}
+    return {number: np.concatenate([values[number] for values in parts]) for number in parts[0]}
 
 
 def _share(hits: np.ndarray, total: np.ndarray) -> np.ndarray:
@@ -222,7 +234,7 @@ def _both(shares: Mapping[str, np.ndarray], query: str) -> dict[str, np.ndarray]
 
     The mean of the two is defined only for queries with a relevant item of another modality.
     """
-    others = np.stack([each for item, each in shares.items() if item != query])
+    others = np.stack([share for item, share in shares.items() if item != query])
     known = ~np.isnan(others)
     found = np.nansum(others, axis=0) / np.where(known.any(0), known.sum(0), np.nan)
     kept = shares[query]
@@ -259,15 +271,15 @@ class SearchNumbers:
 
     def add(self, query: str, rows: np.ndarray, values: QueryValues, effects: Mapping[str, np.ndarray]) -> None:
         """Add the values of some rows of a modality as queries in one split; NaN where a number is undefined."""
-        for number, each in values.items():
-            known = ~np.isnan(each)
-            self.asked[query, number].append((rows[known], each[known]))
+        for number, value in values.items():
+            known = ~np.isnan(value)
+            self.asked[query, number].append((rows[known], value[known]))
         for number, effect in effects.items():
             self.effects[query, number] += effect
 
     def __iadd__(self, other: "SearchNumbers") -> "SearchNumbers":
-        for key, each in other.asked.items():
-            self.asked[key] += each
+        for key, splits in other.asked.items():
+            self.asked[key] += splits
         for key, effect in other.effects.items():
             self.effects[key] += effect
         return self
@@ -275,14 +287,14 @@ class SearchNumbers:
     def means(self, query: str, number: str) -> np.ndarray:
         """Return the mean value of each row; NaN for rows that were never queries."""
         n = len(self.index.sets[query])
-        rows, values = (np.concatenate(each) for each in zip(*self.asked[query, number], strict=True))
+        rows, values = (np.concatenate(arrays) for arrays in zip(*self.asked[query, number], strict=True))
         with np.errstate(invalid="ignore"):  # 0/0 of a row that was never a query
             return np.bincount(rows, values, minlength=n) / np.bincount(rows, minlength=n)
 
     def left_out(self, query: str, number: str) -> np.ndarray:
         """Return (G, G): the change of the mean at queries of block a without the items of block b; 0 if unknown."""
-        asked = sum(len(rows) for rows, _ in self.asked[query, number])
-        return np.zeros((self.index.block_count, self.index.block_count)) + self.effects[query, number] / max(1, asked)
+        count = sum(len(rows) for rows, _ in self.asked[query, number])
+        return np.zeros((self.index.block_count, self.index.block_count)) + self.effects[query, number] / max(1, count)
 
     def _parts(self, query: str, number: str) -> list[np.ndarray]:
         """Return `means`, `left_out`, and the mean of each split, which is NaN if no query of the split has a value."""
@@ -291,20 +303,23 @@ class SearchNumbers:
 
     def estimates(self, less: "SearchNumbers | None" = None) -> dict[str, SearchEstimate]:
         """Return the mean of each number over all queries and by modality, or of its paired differences from `less`."""
-        found = {}
+        estimates = {}
         for number in NUMBERS:
             parts = {}
-            for query in (query for query in self.index.modalities if (query, number) in self.asked):
+            for query in self.index.modalities:
+                if (query, number) not in self.asked:
+                    continue
                 parts[query] = self._parts(query, number)
                 if less is not None:
                     others = less._parts(query, number)
                     parts[query] = [mine - other for mine, other in zip(parts[query], others, strict=True)]
-            for name, some in {number: [*parts], **{f"{number}.{query}": [query] for query in parts}}.items():
+            by_name = {number: [*parts], **{f"{number}.{query}": [query] for query in parts}}
+            for name, queries in by_name.items():
                 rate = less is None and number in RATES
-                estimate = _estimate({query: parts[query] for query in some}, self.index, rate=rate)
+                estimate = _estimate({query: parts[query] for query in queries}, self.index, rate=rate)
                 if estimate is not None:
-                    found[name] = estimate
-        return found
+                    estimates[name] = estimate
+        return estimates
 
     def extrapolated(self, small: "SearchNumbers", beyond: float) -> "SearchNumbers":
         """Return the results in a larger index, on the line through these results and those of a smaller index.
@@ -313,22 +328,21 @@ class SearchNumbers:
         the distance between the two sizes. Errors follow by the delta method: each value in the result is the
         extrapolated mean plus the deviations of the query, multiplied by the derivatives.
         """
-        found = SearchNumbers(self.index)
+        result = SearchNumbers(self.index)
         for query, number in (key for key in self.asked if key[1] in NUMBERS):
-            ours, theirs = self.means(query, number), small.means(query, number)
-            known = ~np.isnan(ours)
-            at, before = float(ours[known].mean()), float(np.nanmean(theirs))
-            high, low = (float(np.clip(each, EDGE, 1 - EDGE)) for each in (at, before))
-            mean = at if high == low else float(expit(logit(high) + beyond * (logit(high) - logit(low))))
-            here = (1 + beyond) * mean * (1 - mean) / (high * (1 - high))
-            there = beyond * mean * (1 - mean) / (low * (1 - low))
-            values = mean + here * (ours - at) - there * (theirs - before)
-            some = ~np.isnan(values)
-            found.asked[query, number] = [(np.flatnonzero(some), values[some])]
+            means, small_means = self.means(query, number), small.means(query, number)
+            large_mean, small_mean = float(means[~np.isnan(means)].mean()), float(np.nanmean(small_means))
+            high, low = (float(np.clip(mean, EDGE, 1 - EDGE)) for mean in (large_mean, small_mean))
+            mean = large_mean if high == low else float(expit(logit(high) + beyond * (logit(high) - logit(low))))
+            large_slope = (1 + beyond) * mean * (1 - mean) / (high * (1 - high))
+            small_slope = beyond * mean * (1 - mean) / (low * (1 - low))
+            values = mean + large_slope * (means - large_mean) - small_slope * (small_means - small_mean)
+            known_rows = ~np.isnan(values)
+            result.asked[query, number] = [(np.flatnonzero(known_rows), values[known_rows])]
             if (query, number) in self.effects:
-                change = here * self.left_out(query, number) - there * small.left_out(query, number)
-                found.effects[query, number] = change * some.sum()
-        return found
+                change = large_slope * self.left_out(query, number) - small_slope * small.left_out(query, number)
+                result.effects[query, number] = change * known_rows.sum()
+        return result
 
 
 def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate: bool) -> SearchEstimate | None:
@@ -344,15 +358,18 @@ def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate:
         index: The index that was searched.
         rate: Whether the number is a share of queries.
     """
-    blocks, total = np.zeros(index.block_count), np.zeros((index.block_count, index.block_count))
+    count = index.block_count
+    blocks = np.zeros(count)
+    total = np.zeros((count, count))
     keys, influences, means, by_split = [], [], [], []
     for name, (values, effects, of_splits) in parts.items():
         rows = np.flatnonzero(~np.isnan(values))
         if len(rows):
             means.append(values[rows].mean())
-            group, deviations = index.groups[name], (values[rows] - means[-1]) / len(rows)
-            alone = -1 - sum(map(len, keys))  # negative keys for rows that belong to no item
-            keys.append(group[rows] if group is not None else alone - np.arange(len(rows)))
+            group = index.groups[name]
+            deviations = (values[rows] - means[-1]) / len(rows)
+            next_key = -1 - sum(map(len, keys))  # negative keys for rows that belong to no item
+            keys.append(group[rows] if group is not None else next_key - np.arange(len(rows)))
             influences.append(deviations)
             np.add.at(blocks, index.blocks[name][rows], deviations)
             total += effects
@@ -360,13 +377,14 @@ def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate:
     if not means:
         return None
     items, item = np.unique(np.concatenate(keys), return_inverse=True)
-    n, of_items = len(items), np.bincount(item, np.concatenate(influences))
+    n = len(items)
+    of_items = np.bincount(item, np.concatenate(influences))
     variance = n / max(1, n - 1) * (of_items @ of_items)
-    count = len(blocks)
-    found = total.mean(0) * count  # effect of each block of items on all queries
-    both = total - total.mean(0) - total.mean(1, keepdims=True) + total.mean()
+    block_effects = total.mean(0) * count  # effect of each block of items on all queries
+    interaction = total - total.mean(0) - total.mean(1, keepdims=True) + total.mean()
     # subtract the part that queries and items share: the first sum includes it already
-    shared = ((found - found.mean()) ** 2).sum() - (both**2).sum() - 2 * (blocks * (found - found.mean())).sum()
+    centered = block_effects - block_effects.mean()
+    shared = (centered**2).sum() - (interaction**2).sum() - 2 * (blocks * centered).sum()
     variance += count / max(1, count - 1) * max(0.0, shared)
     value = float(np.mean(means))
     variance /= len(means) ** 2
@@ -397,13 +415,15 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, S
         >>> item = rng.normal(size=(100, 16))
         >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
         >>> sets = {"image": cg.Embeddings(image + 2, "image"), "text": cg.Embeddings(text - 2, "text")}
-        >>> found = cg.search.search_index(cg.search.MixedIndex.of(sets))
-        >>> found["own_share"].value, found["hit_at_10"].value  # a modality gap
+        >>> numbers = cg.search.search_index(cg.search.MixedIndex.of(sets))
+        >>> numbers["own_share"].value, numbers["hit_at_10"].value  # a modality gap
         (1.0, 0.0)
     """
     instance(index, MixedIndex, "index", "a MixedIndex")
     instance(repair, Repair | None, "repair", "a fitted Repair")
     search = HeldOutSearch(index, Split({}, index.all_rows, index.all_rows))
     none = make_repair("none").fit(index.known())
-    found = search.run(none)  # first, because neighbors are compared with its own
-    return (search.run(repair) if repair else found).estimates()
+    numbers = search.run(none)  # first, because neighbors are compared with its own
+    if repair is not None:
+        numbers = search.run(repair)
+    return numbers.estimates()

@@ -19,6 +19,7 @@ from clip_geometry.transforms.base import as_matrix
 from clip_geometry.transforms.pipeline import Pipeline
 
 RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]
+Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]  # unit rows of the old and the new model
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
 LEAST = 200  # fewest re-embedded rows
@@ -61,8 +62,8 @@ class IndexMap:
         >>> items = rng.normal(size=(2000, 8))  # and two models of them
         >>> old, new = items @ rng.normal(size=(8, 16)), items @ rng.normal(size=(8, 12))
         >>> rows = rng.permutation(2000)[:400]  # re-embedded
-        >>> found = cg.search.map_index(old, new[rows], rows, candidates=["procrustes", "ridge(0.001)"])
-        >>> found.candidates[0].steps, round(found.recall, 1)
+        >>> mapped = cg.search.map_index(old, new[rows], rows, candidates=["procrustes", "ridge(0.001)"])
+        >>> mapped.candidates[0].steps, round(mapped.recall, 1)
         ('ridge(alpha=0.001)', 0.8)
     """
 
@@ -87,8 +88,8 @@ class IndexMap:
         low, high = self.interval
         lines = [
             f"After {self.candidates[0].steps}, the index of {self.size} old rows has a predicted recall at {self.k} "
-            f"of {self.recall:.3f} ± {self.standard_error:.3f} (95% interval {low:.3f} to {high:.3f}) against that of "
-            f"all rows re-embedded; {self.rows} were.",
+            f"of {self.recall:.3f} ± {self.standard_error:.3f} (95% interval {low:.3f} to {high:.3f}), compared "
+            f"with re-embedding all rows; {self.rows} rows were re-embedded.",
             "",
         ]
         for steps, recall, error in self.candidates:
@@ -146,18 +147,18 @@ def map_index(
         >>> old = rng.normal(size=(2000, 8))
         >>> turned = old @ np.linalg.qr(rng.normal(size=(8, 8)))[0]
         >>> rows = rng.choice(2000, 400, replace=False)
-        >>> found = cg.search.map_index(old, turned[rows], rows, candidates=["procrustes"])
-        >>> found.recall > 0.9
+        >>> index_map = cg.search.map_index(old, turned[rows], rows, candidates=["procrustes"])
+        >>> index_map.recall > 0.9
         True
     """
     old = np.asarray(old if len(getattr(old, "shape", ())) == 2 else as_matrix(old, name="old"))
     unit = Normalize()
-    asked = new = unit.apply(as_matrix(new, name="new"))
+    query_rows = new = unit.apply(as_matrix(new, name="new"))
     if queries is not None:
-        asked = unit.apply(as_matrix(queries, name="queries"))
-        if asked.shape[1] != new.shape[1]:
-            given = f"queries have dimension {asked.shape[1]} and new rows {new.shape[1]}"
-            raise InputError(f"{given}; both are of the new model")
+        query_rows = unit.apply(as_matrix(queries, name="queries"))
+        if query_rows.shape[1] != new.shape[1]:
+            given = f"queries have dimension {query_rows.shape[1]} and new rows {new.shape[1]}"
+            raise InputError(f"{given}; expected one dimension, since both are rows of the new model")
     try:
         numbers = np.asarray(rows)
     except ValueError:  # ragged
@@ -171,54 +172,62 @@ def map_index(
         )
     k = whole_number(k, "k", most=len(old) // 4, of=f", a quarter of the {len(old)} rows of the index")
     share = len(new) / len(old)
-    if (neighbors := len(asked) * len(new) * k / len(old)) < ENOUGH:
+    neighbors = len(query_rows) * len(new) * k / len(old)
+    if neighbors < ENOUGH:
         needed = len(new) * (ENOUGH / neighbors) ** (0.5 if queries is None else 1.0)
         raise InputError(
             f"only about {neighbors:.0f} of the {k} nearest items of the queries are among the {len(new)} re-embedded "
-            f"rows, too few to predict recall; re-embed {np.ceil(needed):.0f} rows or take a larger k"
+            f"rows, too few to predict recall; re-embed {np.ceil(needed):.0f} rows or use a larger k"
         )
     rng = np.random.default_rng(seed_number(seed))
     folds = rng.permutation(len(new)) % (10 if len(new) >= MANY else 20)
-    own = folds if queries is None else np.full(len(asked), -1)
+    query_folds = folds if queries is None else np.full(len(query_rows), -1)
     pairs = unit.apply(as_matrix(old[numbers], name="old")), new
-    true = _without_itself(asked @ new.T, queries)
-    tried = [_tried(steps, pairs, asked, folds, own, k) for steps in _fitting(candidates, old.shape[1], new)]
-    tried.sort(key=lambda each: -each.recall)
-    best = tried[0].steps
+    true = _without_itself(query_rows @ new.T, queries)
+    names = _applicable(candidates, old.shape[1], new)
+    evaluated = [_evaluated(steps, pairs, query_rows, folds, query_folds, k) for steps in names]
+    evaluated.sort(key=lambda candidate: -candidate.recall)
+    best = evaluated[0].steps
 
-    mapped, thresholds = np.empty_like(true), np.empty(len(asked))
-    for a, b in combinations_with_replacement(np.unique([*own, *folds]), 2):  # fitted without both folds
-        blocks = [(own == first, folds == second) for first, second in {(a, b), (b, a)}]
-        if blocks := [(q, x) for q, x in blocks if q.any() and x.any()]:
-            map_of = _map(best, pairs, ~np.isin(folds, (a, b)))
-            for q, x in blocks:
-                mapped[np.ix_(q, x)] = asked[q] @ map_of(pairs[0][x]).T
-    seen = mapped.copy()  # the same for items that the map was fitted on, like the re-embedded rows
-    for fold in np.unique(own):
-        q, others = own == fold, folds != fold
-        map_of = _map(best, pairs, others)
-        thresholds[q] = _kth(asked[q], old, map_of, k, numbers[q] if queries is None else None)
-        seen[np.ix_(q, others)] = asked[q] @ map_of(pairs[0][others]).T
-    both = [_without_itself(cosines, queries) for cosines in (mapped, seen)]
+    mapped = np.empty_like(true)
+    thresholds = np.empty(len(query_rows))
+    for a, b in combinations_with_replacement(np.unique([*query_folds, *folds]), 2):  # fitted without both folds
+        blocks = [(query_folds == first, folds == second) for first, second in {(a, b), (b, a)}]
+        blocks = [(q, x) for q, x in blocks if q.any() and x.any()]
+        if not blocks:
+            continue
+        map_of = _fitted_map(best, pairs, ~np.isin(folds, (a, b)))
+        for q, x in blocks:
+            mapped[np.ix_(q, x)] = query_rows[q] @ map_of(pairs[0][x]).T
+    mapped_in_fit = mapped.copy()  # with maps that were fitted on the items, as on the re-embedded rows
+    for fold in np.unique(query_folds):
+        q, others = query_folds == fold, folds != fold
+        map_of = _fitted_map(best, pairs, others)
+        thresholds[q] = _thresholds(query_rows[q], old, map_of, k, numbers[q] if queries is None else None)
+        mapped_in_fit[np.ix_(q, others)] = query_rows[q] @ map_of(pairs[0][others]).T
+    mapped, mapped_in_fit = _without_itself(mapped, queries), _without_itself(mapped_in_fit, queries)
 
     def predict(q: np.ndarray, x: np.ndarray) -> float:
-        of = np.ix_(q, x)
-        found = [_kept(cosines[of], true[of], thresholds[q], k / len(old)) for cosines in both]
-        return (1 - share) * found[0] + share * found[1]
+        block = np.ix_(q, x)
+        recall = _recall(mapped[block], true[block], thresholds[q], k / len(old))
+        recall_in_fit = _recall(mapped_in_fit[block], true[block], thresholds[q], k / len(old))
+        return (1 - share) * recall + share * recall_in_fit
 
     groups = rng.permutation(len(new)) % GROUPS
-    asking = groups if queries is None else rng.permutation(len(asked)) % GROUPS
-    recall = predict(np.arange(len(asked)), np.arange(len(new)))
-    error = jackknife(predict(*(np.flatnonzero(each != group) for each in (asking, groups))) for group in range(GROUPS))
-    likely = (recall * neighbors + 2) / (neighbors + 4)  # with few neighbors, the jackknife may see none lost
-    error = max(error, float(np.sqrt(likely * (1 - likely) / (neighbors + 4))))
+    query_groups = groups if queries is None else rng.permutation(len(query_rows)) % GROUPS
+    recall = predict(np.arange(len(query_rows)), np.arange(len(new)))
+    error = jackknife(
+        predict(np.flatnonzero(query_groups != group), np.flatnonzero(groups != group)) for group in range(GROUPS)
+    )
+    shrunk = (recall * neighbors + 2) / (neighbors + 4)  # with few neighbors, the jackknife may see no miss
+    error = max(error, float(np.sqrt(shrunk * (1 - shrunk) / (neighbors + 4))))
     interval = max(0.0, recall - Z * error), min(1.0, recall + Z * error)
     if best == "none":
         fitted = Pipeline("normalize").fit({ANY: pairs[0]})
     else:
         steps = Pipeline(f"normalize,{best}[old-to-new],normalize")
         fitted = steps.fit({"old": pairs[0], "new": new}, origin="re-embedded rows").only("old")
-    return IndexMap(fitted, recall, error, interval, k, len(old), len(new), tried)
+    return IndexMap(fitted, recall, error, interval, k, len(old), len(new), evaluated)
 
 
 def _without_itself(cosines: np.ndarray, queries: Any) -> np.ndarray:
@@ -228,7 +237,7 @@ def _without_itself(cosines: np.ndarray, queries: Any) -> np.ndarray:
     return cosines
 
 
-def _map(steps: str, pairs: tuple[np.ndarray, np.ndarray], some: np.ndarray) -> RowFunction:
+def _fitted_map(steps: str, pairs: Pairs, subset: np.ndarray) -> RowFunction:
     """Return a map of unit rows, fitted on a subset of the pairs."""
     unit = Normalize()
     if steps == "none":
@@ -236,56 +245,62 @@ def _map(steps: str, pairs: tuple[np.ndarray, np.ndarray], some: np.ndarray) -> 
     (step,) = parse_pipeline(steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankWarning)  # the final fit issues it
-        fitted = step.make().fit(*(each[some] for each in pairs))
+        fitted = step.make().fit(pairs[0][subset], pairs[1][subset])
     return lambda x: unit.apply(fitted.apply(x))
 
 
-def _fitting(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]:
+def _applicable(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]:
     """Return the candidates that suit the dimensions, including "none"; raise InputError for invalid candidates."""
     n, e = new.shape
-    fitting = ["none"] if d == e else []
+    applicable = ["none"] if d == e else []
     for step in parse_pipeline(candidates):
-        if not issubclass(kind := transforms[step.name], PairedTransform) or step.scope:
-            raise InputError(f"candidate {step} is no map fitted on pairs, without a direction, such as ridge(0.1)")
+        kind = transforms[step.name]
+        if not issubclass(kind, PairedTransform) or step.scope:
+            raise InputError(
+                f"candidate {step}; expected a map fitted on pairs, without a direction, such as ridge(0.1)"
+            )
         rank = dict(step.parameters).get("rank") or 0
         if (d == e or not kind.one_space) and rank < min(d, e, n // 2):
-            fitting.append(str(step))
-    if not fitting:
-        raise InputError(f"there is no candidate for {n} pairs of dimensions {d} and {e}; give one, such as ridge(0.1)")
-    return fitting
+            applicable.append(str(step))
+    if not applicable:
+        raise InputError(f"no candidate suits {n} pairs of dimensions {d} and {e}; give one such as ridge(0.1)")
+    return applicable
 
 
-def _tried(
-    steps: str, pairs: tuple[np.ndarray, np.ndarray], asked: np.ndarray, folds: np.ndarray, own: np.ndarray, k: int
+def _evaluated(
+    steps: str, pairs: Pairs, query_rows: np.ndarray, folds: np.ndarray, query_folds: np.ndarray, k: int
 ) -> TriedMap:
     """Measure recall within each fifth of the pairs, with a map fitted on the other pairs."""
-    k, found = max(1, min(k, len(folds) // 50)), []
-    itself = None if own.max() >= 0 else asked  # None if the queries are the items
+    k = max(1, min(k, len(folds) // 50))
+    recalls = []
+    itself = None if query_folds.max() >= 0 else query_rows  # None if the queries are the items
     for fifth in range(5):
         x = folds % 5 == fifth
-        q = x if itself is None else np.full(len(own), True)
-        both = asked[q] @ _map(steps, pairs, ~x)(pairs[0][x]).T, asked[q] @ pairs[1][x].T
-        near = [np.argpartition(-_without_itself(each, itself), k - 1, axis=1)[:, :k] for each in both]
-        found.append((near[0][:, :, None] == near[1][:, None]).any(2).mean(1))
-    each = np.concatenate(found)
-    return TriedMap(steps, float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
+        q = x if itself is None else np.full(len(query_folds), True)
+        mapped, true = _fitted_map(steps, pairs, ~x)(pairs[0][x]), pairs[1][x]
+        cosines = [_without_itself(query_rows[q] @ items.T, itself) for items in (mapped, true)]
+        nearest = [np.argpartition(-table, k - 1, axis=1)[:, :k] for table in cosines]
+        recalls.append((nearest[0][:, :, None] == nearest[1][:, None]).any(2).mean(1))
+    recall = np.concatenate(recalls)
+    return TriedMap(steps, float(recall.mean()), float(recall.std(ddof=1) / np.sqrt(len(recall))))
 
 
-def _kth(queries: np.ndarray, old: np.ndarray, map_of: RowFunction, k: int, itself: np.ndarray | None) -> np.ndarray:
+def _thresholds(queries: np.ndarray, old: np.ndarray, to_new: RowFunction, k: int, itself: Any) -> np.ndarray:
     """For each query, return a cosine that exactly the k nearest rows of the whole mapped index exceed, (q,)."""
-    best, unit = np.empty((len(queries), 0)), Normalize()
+    best = np.empty((len(queries), 0))
+    unit = Normalize()
     for start in range(0, len(old), BLOCK):
-        cosines = queries @ map_of(unit.apply(as_matrix(old[start : start + BLOCK], name="old"))).T
+        cosines = queries @ to_new(unit.apply(as_matrix(old[start : start + BLOCK], name="old"))).T
         if itself is not None:
-            here = np.flatnonzero((start <= itself) & (itself < start + BLOCK))
-            cosines[here, itself[here] - start] = -np.inf
+            in_block = np.flatnonzero((start <= itself) & (itself < start + BLOCK))
+            cosines[in_block, itself[in_block] - start] = -np.inf
         best = np.concatenate([best, cosines], axis=1)
         best = -np.partition(-best, k, axis=1)[:, : k + 1] if best.shape[1] > k else best
     best.sort(axis=1)
     return (best[:, 0] + best[:, 1]) / 2
 
 
-def _kept(mapped: np.ndarray, true: np.ndarray, threshold: np.ndarray, share: float) -> float:
+def _recall(mapped: np.ndarray, true: np.ndarray, threshold: np.ndarray, share: float) -> float:
     """Estimate recall at `share` · N from the cosines of the queries with the re-embedded rows.
 
     Args:
@@ -294,14 +309,14 @@ def _kept(mapped: np.ndarray, true: np.ndarray, threshold: np.ndarray, share: fl
         share: Share of the index that counts as near.
     """
     nearest = min(max(5, round(2 * share * mapped.shape[1])), mapped.shape[1] - 1)
-    tops = [-np.sort(np.partition(-each, nearest - 1, axis=1)[:, :nearest], axis=1) for each in (mapped, true)]
-    means = [each.mean(1) for each in tops]
-    centered = [each - mean[:, None] for each, mean in zip(tops, means, strict=True)]
+    tops = [-np.sort(np.partition(-cosines, nearest - 1, axis=1)[:, :nearest], axis=1) for cosines in (mapped, true)]
+    means = [top.mean(1) for top in tops]
+    centered = [top - mean[:, None] for top, mean in zip(tops, means, strict=True)]
     slope = (centered[0] * centered[1]).sum() / (np.square(centered[0]).sum() or 1)
     expected = means[1] + slope * (threshold - means[0])  # the true cosine at that rank, up to a constant
     count = max(1, round(share * mapped.size))
-    above = []
+    in_top = []
     for cosines, limit in ((mapped, threshold), (true, expected)):
         leads = cosines - limit[:, None]
-        above.append(leads >= np.partition(leads, leads.size - count, axis=None)[leads.size - count])
-    return float((above[0] & above[1]).sum() / count)
+        in_top.append(leads >= np.partition(leads, leads.size - count, axis=None)[leads.size - count])
+    return float((in_top[0] & in_top[1]).sum() / count)

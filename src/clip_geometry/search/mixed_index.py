@@ -66,21 +66,23 @@ class MixedIndex:
             InputError: The sets lack what `by` asks for, or the modalities have no label in common.
         """
         names = sorted(sets)
-        labelled = all(each.labels is not None for each in sets.values())
+        labeled = all(embeddings.labels is not None for embeddings in sets.values())
         groups = _groups(sets, names)
         paired = len(names) > 1 and all(group is not None for group in groups.values())
-        if by == "labels" and not labelled:
+        if by == "labels" and not labeled:
             lacking = next(name for name in names if sets[name].labels is None)
-            raise InputError(f"relevance by labels was asked for, but {lacking} rows have none; give them with labels")
+            raise InputError(f"relevance by labels was asked for, but {lacking} rows have no labels; give one per row")
         if by == "pairs" and not paired:
-            raise InputError("relevance by pairs was asked for, but the rows do not pair; give them common item ids")
-        by = by or ("labels" if labelled else "pairs" if paired else None)
-        codes = _codes(sets) if labelled else {}
-        if by == "labels" and len(names) > 1 and not set.intersection(*(set(each.tolist()) for each in codes.values())):
+            raise InputError("relevance by pairs was asked for, but the rows do not pair; give common item ids")
+        if by is None and (labeled or paired):
+            by = "labels" if labeled else "pairs"
+        codes = _codes(sets) if labeled else {}
+        common = set.intersection(*(set(numbers.tolist()) for numbers in codes.values())) if codes else set()
+        if by == "labels" and len(names) > 1 and not common:
             examples = " and ".join(f"{shown(sets[name].labels.tolist()[0])} of {name} rows" for name in names)  # pyright: ignore
             raise InputError(
-                f"the labels of {' and '.join(names)} rows have none in common ({examples}); give equal labels to rows "
-                "that are relevant to each other, or none"
+                f"the {' and '.join(names)} rows have no label in common ({examples}); give equal labels to rows that "
+                "are relevant to each other, or no labels"
             )
         return cls({name: sets[name] for name in names}, by, groups, codes)
 
@@ -95,7 +97,8 @@ class MixedIndex:
     @property
     def logit_scale(self) -> float:
         """The logit scale of the model according to the provenance of the rows, or 100."""
-        scales = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in self.sets.values())
+        encoders = (embeddings.provenance.get("encoder") or {} for embeddings in self.sets.values())
+        scales = (dict(encoder).get("logit_scale") for encoder in encoders)
         return float(next(filter(None, scales), LOGIT_SCALE))
 
     @cached_property
@@ -153,11 +156,12 @@ class MixedIndex:
         """
         generator = np.random.default_rng([seed, len(self.items)])
         order = generator.permutation(self.items)
-        for number, asked in enumerate(np.array_split(order, min(count, len(order)))):
-            others = generator.permutation(np.setdiff1d(order, asked))
-            asked = asked[:most_queries]
-            fit, queries = self.rows_of(others[:most_fit]), self.rows_of(asked)
-            index = self.rows_of(np.concatenate([asked, others[: most_searched - len(asked)]]))
+        for number, query_items in enumerate(np.array_split(order, min(count, len(order)))):
+            others = generator.permutation(np.setdiff1d(order, query_items))
+            query_items = query_items[:most_queries]
+            fit = self.rows_of(others[:most_fit])
+            queries = self.rows_of(query_items)
+            index = self.rows_of(np.concatenate([query_items, others[: most_searched - len(query_items)]]))
             for name in self.whole:
                 fit[name] = np.sort(generator.permutation(index[name])[:most_fit])
                 queries[name] = index[name][number::count][:most_queries]
@@ -188,41 +192,40 @@ class MixedIndex:
 
     def rows(self, numbers: RowNumbers) -> dict[str, np.ndarray]:
         """Return the selected rows in float64."""
-        return {name: np.asarray(self.sets[name].vectors[chosen], dtype=np.float64) for name, chosen in numbers.items()}
+        return {name: np.asarray(self.sets[name].vectors[rows], dtype=np.float64) for name, rows in numbers.items()}
 
     def relevance(self, numbers: RowNumbers) -> Relevance | None:
         """Return what is relevant to what among the selected rows; None if nothing is known."""
         if self.by is None:
             return None
         codes = self.codes if self.complete else self.groups
-        chosen = {name: np.asarray(codes[name])[rows] for name, rows in numbers.items()}
-        return Relevance(chosen, within=self.complete)
+        return Relevance({name: np.asarray(codes[name])[rows] for name, rows in numbers.items()}, within=self.complete)
 
     def known(self, numbers: RowNumbers | None = None, *, kept: dict[Any, Any] | None = None) -> Known:
         """Return data to fit a repair: the selected rows (default: all) and their relevance; `kept` as in `Known`."""
         numbers = self.all_rows if numbers is None else numbers
-        rows, relevance = self.rows(numbers), self.relevance(numbers)
-        return Known(rows, relevance, logit_scale=self.logit_scale, kept=kept)
+        return Known(self.rows(numbers), self.relevance(numbers), logit_scale=self.logit_scale, kept=kept)
 
 
 def require_one_space(sets: Mapping[str, Embeddings], what: str) -> None:
     """Raise InputError unless each modality has at least two rows and all have one dimension, as `what` requires."""
-    for name, each in sets.items():
-        if len(each) < 2:
-            raise InputError(f"there is {len(each) or 'no'} {name} row; expected at least 2")
-    if len({each.dim for each in sets.values()}) > 1:
-        given = " and ".join(f"{name} rows {each.dim}" for name, each in sets.items())
+    for name, embeddings in sets.items():
+        n = len(embeddings)
+        if n < 2:
+            raise InputError(f"{name} has {n} row{'s' * (n != 1)}; expected at least 2")
+    if len({embeddings.dim for embeddings in sets.values()}) > 1:
+        given = " and ".join(f"{name} rows have {embeddings.dim}" for name, embeddings in sets.items())
         raise InputError(f"{given} dimensions; {what} needs rows of one dimension, from one model")
 
 
 def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.ndarray | None]:
     """Return the item of each row as a number; None for modalities that do not pair with the first one."""
     first = sets[names[0]]
-    own = np.arange(len(first))
+    first_items = np.arange(len(first))
     if len(names) > 1 and first.item_id is not None:  # rows with equal ids are one item
-        own = np.unique(first.item_id, return_inverse=True)[1]
-    groups: dict[str, np.ndarray | None] = {names[0]: own}
-    alone = len(first)  # the next unused number, for rows without a partner: each is an item of its own
+        first_items = np.unique(first.item_id, return_inverse=True)[1]
+    groups: dict[str, np.ndarray | None] = {names[0]: first_items}
+    unused = len(first)  # the next unused number, for rows without a partner: each is an item of its own
     for name in names[1:]:
         try:
             if "label" in (first.pair_on, sets[name].pair_on):
@@ -231,9 +234,9 @@ def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.nd
         except InputError:
             groups[name] = None
             continue
-        group = np.arange(alone, alone + len(sets[name]))
-        group[j] = own[i]
-        alone += len(group)
+        group = np.arange(unused, unused + len(sets[name]))
+        group[j] = first_items[i]
+        unused += len(group)
         groups[name] = group
     return groups
 
@@ -249,8 +252,8 @@ def label_names(embeddings: Embeddings) -> list[str | None]:
 
 def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
     """Return the labels as numbers."""
-    names = [name for each in sets.values() for name in label_names(each)]
+    names = [name for embeddings in sets.values() for name in label_names(embeddings)]
     codes = pd.factorize(np.array(names, dtype=object))[0]
     codes[codes < 0] = -1 - np.arange((codes < 0).sum())
-    ends = np.cumsum([len(each) for each in sets.values()])
+    ends = np.cumsum([len(embeddings) for embeddings in sets.values()])
     return dict(zip(sets, np.split(codes, ends[:-1]), strict=True))

@@ -46,15 +46,15 @@ class Relevance:
             >>> cg.search.Relevance.of_labels(image=[0, 1, 1], text=[1]).dense("text", "image").astype(int).tolist()
             [[0, 1, 1]]
         """
-        values = {name: as_values(each, name=f"labels of {name}") for name, each in labels.items()}
-        together = [value for each in values.values() for value in each]
-        codes = as_codes(together, len(together), least=1)[0].split([len(each) for each in values.values()])
-        return cls({name: each.numpy() for name, each in zip(values, codes, strict=True)}, within)
+        values = {name: as_values(column, name=f"labels of {name}") for name, column in labels.items()}
+        together = [value for column in values.values() for value in column]
+        codes = as_codes(together, len(together), least=1)[0].split([len(column) for column in values.values()])
+        return cls({name: numbers.numpy() for name, numbers in zip(values, codes, strict=True)}, within)
 
     @property
     def sizes(self) -> dict[str, int]:
         """Modality → number of its items."""
-        return {name: len(each) for name, each in self.codes.items()}
+        return {name: len(numbers) for name, numbers in self.codes.items()}
 
     def dense(self, query: str, item: str, queries: np.ndarray | None = None) -> np.ndarray:
         """Return which items of one modality are relevant to which queries of another or the same modality.

@@ -22,11 +22,11 @@ def test_z_of_random_pairs_is_standard_normal():
 @pytest.mark.parametrize("shift", [1, -2, 57, -150])
 def test_a_cyclic_shift_is_told(run, clean, shift):
     clean["text"] = np.roll(clean["text"], shift, axis=0)
-    (found,) = run("shifted_pairs", clean)
-    assert (found.severity, found.values["shift"], found.values["whole"]) == ("error", shift, True)
-    assert (found.values["first"], found.values["last"]) == (0, 399)
+    (finding,) = run("shifted_pairs", clean)
+    assert (finding.severity, finding.values["shift"], finding.values["whole"]) == ("error", shift, True)
+    assert (finding.values["first"], finding.values["last"]) == (0, 399)
     assert run("shuffled_pairs", clean) == run("unrelated_spaces", clean) == []
-    assert "axis=0" in found.remedy and f"{-shift}," in found.remedy
+    assert "axis=0" in finding.remedy and f"{-shift}," in finding.remedy
 
 
 @pytest.mark.parametrize("modality", ["image", "text"])
@@ -37,36 +37,36 @@ def test_a_shifted_segment_is_named_with_its_first_and_last_row(run, clean, moda
     """rows[200:250] = rows[201:251], an ordinary join error, which once ended in an IndexError."""
     rows = clean[modality]
     rows[first : first + size] = rows[first + step : first + step + size].copy()
-    (found,) = run("shifted_pairs", clean)
-    (segment,) = found.values["segments"]
+    (finding,) = run("shifted_pairs", clean)
+    (segment,) = finding.values["segments"]
     assert (segment["modality"], segment["first"], segment["last"]) == (modality, first, first + size - 1)
     assert segment["partners"] == [first + step, first + step + size - 1]
-    assert found.values["shift"] == (step if modality == "image" else -step)
-    assert found.severity == "error"
-    assert f"rows {first} to {first + size - 1} belong with" in found.evidence
+    assert finding.values["shift"] == (step if modality == "image" else -step)
+    assert finding.severity == "error"
+    assert f"rows {first} to {first + size - 1} belong with" in finding.evidence
     assert run("shuffled_pairs", clean) == []
 
 
 def test_lost_rows_and_exchanged_batches_are_several_segments(run, clean):
     kept = np.delete(np.arange(400), [100, 250])
-    (found,) = run("shifted_pairs", {"image": clean["image"][:398], "text": clean["text"][kept]})
-    shifts = sorted((each["first"], each["shift"]) for each in found.values["segments"])
+    (finding,) = run("shifted_pairs", {"image": clean["image"][:398], "text": clean["text"][kept]})
+    shifts = sorted((each["first"], each["shift"]) for each in finding.values["segments"])
     assert [shift for _, shift in shifts] == [-1, -2]
     # the image of a lost text may be taken to either segment
     assert [first for first, _ in shifts] == pytest.approx([100, 249], abs=2)
     text = clean["text"].copy()
     text[50:100], text[200:250] = clean["text"][200:250], clean["text"][50:100]
-    (found,) = run("shifted_pairs", {**clean, "text": text})
-    rows = sorted((each["first"], each["last"], abs(each["shift"])) for each in found.values["segments"])
+    (finding,) = run("shifted_pairs", {**clean, "text": text})
+    rows = sorted((each["first"], each["last"], abs(each["shift"])) for each in finding.values["segments"])
     assert rows == [(50, 99, 150), (200, 249, 150)]
 
 
 def test_a_segment_of_many_rows_is_found_in_a_sample_and_named_to_the_row(run):
     sets = clip_like(6000, seed=3)
     sets["text"][3001:3501] = sets["text"][3000:3500].copy()
-    (found,) = run("shifted_pairs", sets)
-    assert (found.values["shift"], found.values["first"], found.values["last"]) == (1, 3001, 3500)
-    assert found.values["n"] == 2000
+    (finding,) = run("shifted_pairs", sets)
+    assert (finding.values["shift"], finding.values["first"], finding.values["last"]) == (1, 3001, 3500)
+    assert finding.values["n"] == 2000
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -81,8 +81,8 @@ def test_a_shift_beside_foreign_and_invalid_rows_keeps_its_size(run, clean):
     clean["text"] = np.roll(clean["text"], 7, axis=0)
     clean["image"][50:90] = clip_like(40, space=5)["image"]
     clean["image"][200] = np.nan
-    (found,) = run("shifted_pairs", clean)
-    assert found.values["shift"] == 7
+    (finding,) = run("shifted_pairs", clean)
+    assert finding.values["shift"] == 7
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4])
@@ -90,13 +90,13 @@ def test_the_share_of_shuffled_pairs_is_estimated(run, share):
     sets = clip_like(2000, seed=4)
     rows = np.random.default_rng(0).permutation(2000)[: int(share * 2000)]
     sets["text"][rows] = sets["text"][np.roll(rows, 1)]
-    (found,) = run("shuffled_pairs", sets)
-    assert abs(found.values["share"] - share) < 3 * found.values["error"]
-    assert ("by a common item_id, a column of each file or of their table" in found.remedy) == (share > 0.2)
-    assert found.severity == ("error" if share > 0.2 else "warning")
+    (finding,) = run("shuffled_pairs", sets)
+    assert abs(finding.values["share"] - share) < 3 * finding.values["error"]
+    assert ("by a common item_id, a column of each file or of their table" in finding.remedy) == (share > 0.2)
+    assert finding.severity == ("error" if share > 0.2 else "warning")
     # of 2,000 pairs, share (1 − start) lie beyond `start`
-    tail = 1 - found.values["start"]
-    assert found.values["error"] == pytest.approx(np.sqrt(share * tail * (1 - share * tail) / 2000) / tail, rel=0.1)
+    tail = 1 - finding.values["start"]
+    assert finding.values["error"] == pytest.approx(np.sqrt(share * tail * (1 - share * tail) / 2000) / tail, rel=0.1)
     assert run("shifted_pairs", sets) == []
 
 
@@ -108,9 +108,9 @@ def test_a_weak_model_is_not_accused_of_random_pairs(run, noise, n):
         name: unit(x + 1.2 * noise * generator.normal(size=x.shape) / np.sqrt(x.shape[1]))
         for name, x in clip_like(n, seed=n).items()
     }
-    (found,) = run("shuffled_pairs", sets)
-    assert found.severity == "note" and found.values["far"] > 0.01 * n
-    assert "cannot be told apart" in found.consequence
+    (finding,) = run("shuffled_pairs", sets)
+    assert finding.severity == "note" and finding.values["far"] > 0.01 * n
+    assert "do not distinguish a weak model" in finding.consequence
     assert run("unrelated_spaces", sets) == run("shifted_pairs", sets) == []
 
 
@@ -123,8 +123,8 @@ def test_random_pairs_of_a_weaker_model_are_told(run, noise):
     }
     rows = generator.permutation(1000)[:150]
     sets["text"][rows] = sets["text"][np.roll(rows, 1)]
-    (found,) = run("shuffled_pairs", sets)
-    assert found.severity == "warning" and abs(found.values["share"] - 0.15) < 3 * found.values["error"]
+    (finding,) = run("shuffled_pairs", sets)
+    assert finding.severity == "warning" and abs(finding.values["share"] - 0.15) < 3 * finding.values["error"]
 
 
 def test_an_untrained_model_with_related_covariances_is_not_told_that_its_join_is_wrong(run):
@@ -133,24 +133,24 @@ def test_an_untrained_model_with_related_covariances_is_not_told_that_its_join_i
     projection = generator.normal(size=(100, 48)) / np.sqrt(1 + np.arange(48))
     sets = {name: unit(np.maximum(generator.normal(size=(500, 100)) + 1, 0) @ projection) for name in ("image", "text")}
     assert run("shuffled_pairs", sets) == []
-    (found,) = run("unrelated_spaces", sets)
-    assert found.severity == "warning" and found.values["overlap_z"] > 10
-    assert "these rows cannot say which it is" in found.consequence
+    (finding,) = run("unrelated_spaces", sets)
+    assert finding.severity == "warning" and finding.values["overlap_z"] > 10
+    assert "do not show which of them it is" in finding.consequence
 
 
 def test_random_pairs_of_one_space(run, clean):
     clean["text"] = np.random.default_rng(0).permutation(clean["text"])
-    (found,) = run("shuffled_pairs", clean)
-    assert found.values["random"] and abs(found.values["z"]) < 4 and found.severity == "error"
-    partners = found.values["partners"]
+    (finding,) = run("shuffled_pairs", clean)
+    assert finding.values["random"] and abs(finding.values["z"]) < 4 and finding.severity == "error"
+    partners = finding.values["partners"]
     assert partners["cosine"] > partners["noise"] + 2 * partners["deviation"]
     assert run("unrelated_spaces", clean) == run("shifted_pairs", clean) == []
 
 
 def test_two_spaces_are_told_from_random_pairs(run, clean):
     clean["text"] = clip_like(400, space=5)["text"]
-    (found,) = run("unrelated_spaces", clean)
-    assert abs(found.values["overlap_z"]) < 4 and found.values["count"] > 300
+    (finding,) = run("unrelated_spaces", clean)
+    assert abs(finding.values["overlap_z"]) < 4 and finding.values["count"] > 300
     assert run("shuffled_pairs", clean) == []
 
 
@@ -160,13 +160,13 @@ def test_rows_of_another_model_are_found(run, block, share):
     count = int(share * 600)
     rows = np.arange(100, 100 + count) if block else np.sort(np.random.default_rng(1).permutation(600)[:count])
     sets["image"][rows] = clip_like(count, space=9)["image"]
-    (found,) = run("mixed_models", sets)
-    assert (found.severity, found.modalities, found.values["block"]) == ("error", ("image",), block)
+    (finding,) = run("mixed_models", sets)
+    assert (finding.severity, finding.modalities, finding.values["block"]) == ("error", ("image",), block)
     if share < 0.5:
-        assert found.values["rows"] == rows.tolist()
+        assert finding.values["rows"] == rows.tolist()
     else:  # of two halves either is the smaller
-        assert found.values["rows"] in (rows.tolist(), np.setdiff1d(np.arange(600), rows).tolist())
-    assert abs(found.values["overlap"]) < 0.1
+        assert finding.values["rows"] in (rows.tolist(), np.setdiff1d(np.arange(600), rows).tolist())
+    assert abs(finding.values["overlap"]) < 0.1
 
 
 def test_manifests_that_differ(run, clean):
@@ -174,23 +174,23 @@ def test_manifests_that_differ(run, clean):
         return cg.Embeddings(clean[name], name, provenance={"model": model, "encoder": {"weights": {"sha256": model}}})
 
     sets = {"image": store("image", "open_clip:A/x"), "text": store("text", "open_clip:A/y")}
-    (found,) = run("mixed_models", sets)
-    assert found.severity == "note" and found.values["differing"]["model"] == ["open_clip:A/x", "open_clip:A/y"]
+    (finding,) = run("mixed_models", sets)
+    assert finding.severity == "note" and finding.values["differing"]["model"] == ["open_clip:A/x", "open_clip:A/y"]
     clean["text"] = clip_like(400, space=5)["text"]
     sets["text"] = store("text", "open_clip:A/y")
-    (found,) = run("mixed_models", sets)
-    assert found.severity == "error" and "mean nothing" in found.consequence
+    (finding,) = run("mixed_models", sets)
+    assert finding.severity == "error" and "mean nothing" in finding.consequence
     same = {"image": store("image", "m"), "text": store("text", "m")}
     assert run("mixed_models", same) == []
 
 
 def test_the_gap_is_told_with_its_chance_level(run, clean):
-    (found,) = run("modality_gap", clean)
-    shares = found.values["shares"]
-    assert found.severity == "warning" and shares["image"]["share"] > 0.9
+    (finding,) = run("modality_gap", clean)
+    shares = finding.values["shares"]
+    assert finding.severity == "warning" and shares["image"]["share"] > 0.9
     assert shares["image"]["chance"] == pytest.approx(399 / 799)
     gap = np.linalg.norm(clean["image"].mean(0) - clean["text"].mean(0))
-    assert found.values["gap"] == pytest.approx(gap, rel=1e-4)
+    assert finding.values["gap"] == pytest.approx(gap, rel=1e-4)
     assert run("modality_gap", {"image": clean["image"], "text": unit(clean["image"] + 1e-3)}) == []
 
 
@@ -208,10 +208,10 @@ def test_the_share_of_random_pairs_is_the_density_of_the_flat_tail():
     for seed in range(30):
         generator = np.random.default_rng(seed)
         values = np.where(generator.uniform(size=1000) < 0.3, generator.uniform(size=1000), 0.02)
-        found = random_share(np.stack([values, values], axis=1), 0.001)
-        hits += abs(found.share - 0.3) <= 2 * found.error
-        assert found.gain > LIKELIHOOD
+        tail = random_share(np.stack([values, values], axis=1), 0.001)
+        hits += abs(tail.share - 0.3) <= 2 * tail.error
+        assert tail.gain > LIKELIHOOD
     assert hits >= 26
     falling = np.random.default_rng(0).normal(-0.7, 0.7, 500)  # on the probit scale: ConVIRT's deciles
-    found = random_share(np.stack([ndtr(falling)] * 2, axis=1), 0.002)
-    assert found.gain < LIKELIHOOD and found.start > 0.5
+    tail = random_share(np.stack([ndtr(falling)] * 2, axis=1), 0.002)
+    assert tail.gain < LIKELIHOOD and tail.start > 0.5

@@ -104,10 +104,10 @@ def test_isotropic_rows_and_few_dimensions_are_not_transposed(shape):
 
 def test_a_transposed_pair_is_remarked_on():
     image, text = (spectrum(100, 128, seed) for seed in (1, 2))
-    found = remarks(image.T, text.T)
+    lines = remarks(image.T, text.T)
     for name in ("image", "text"):
         expected = f"the {name} rows look transposed: the 100 columns are about equally long and the 128 rows are not, "
-        assert sum(remark.startswith(expected) for remark in found) == 1
+        assert sum(remark.startswith(expected) for remark in lines) == 1
     assert not any("transposed" in remark for remark in remarks(image, text))
 
 

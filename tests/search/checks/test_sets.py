@@ -12,9 +12,9 @@ from support.clip_like import clip_like, unit
 def test_dead_coordinates(run, clean):
     clean["image"][:, [3, 9]] = 0
     clean["image"][:, 20] = 0.05
-    (found,) = run("dead_dimensions", {**clean, "image": clean["image"]})
-    assert (found.values["coordinates"], found.values["zero"]) == ([3, 9, 20], 2)
-    assert "3 of 64 coordinates of the image rows are constant (2 of them zero)" in found.evidence
+    (finding,) = run("dead_dimensions", {**clean, "image": clean["image"]})
+    assert (finding.values["coordinates"], finding.values["zero"]) == ([3, 9, 20], 2)
+    assert "3 of 64 coordinates of the image rows are constant (2 of them zero)" in finding.evidence
 
 
 def test_coordinates_that_are_constant_by_design_are_a_note(run):
@@ -24,13 +24,13 @@ def test_coordinates_that_are_constant_by_design_are_a_note(run):
         x[:, [127, 223]] = 1e-33 * np.random.default_rng(0).normal(size=(300, 2))
         x[:, 319] = -2e-8
     for given in (sets, {"text": sets["text"]}):
-        for found in run("dead_dimensions", given):
-            assert found.severity == "note" and found.values["by_design"]
-            assert "embed again" not in found.remedy and found.remedy.startswith("None is needed")
+        for finding in run("dead_dimensions", given):
+            assert finding.severity == "note" and finding.values["by_design"]
+            assert "embed again" not in finding.remedy and finding.remedy.startswith("No action is needed")
     many = {name: x.copy() for name, x in sets.items()}
     many["image"][:, :40] = 0
-    found = {each.modalities: each for each in run("dead_dimensions", many)}
-    assert found["image",].severity == "warning" and found["text",].severity == "note"
+    by_modalities = {finding.modalities: finding for finding in run("dead_dimensions", many)}
+    assert by_modalities["image",].severity == "warning" and by_modalities["text",].severity == "note"
     many["text"][:, :40] = 0  # a model that pads its rows does so in every modality
     assert {each.severity for each in run("dead_dimensions", many)} == {"note"}
 
@@ -40,26 +40,26 @@ def test_lost_directions(run, n):
     sets = clip_like(n, d=128)
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(128, 40)))[0]
     sets["text"] = unit(sets["text"] @ basis @ basis.T)
-    (found,) = run("dead_dimensions", sets)
-    assert found.modalities == ("text",) and found.values["low_rank"]
-    assert 40 <= found.values["rank"] <= 50  # rounding noise can pass for a few directions
+    (finding,) = run("dead_dimensions", sets)
+    assert finding.modalities == ("text",) and finding.values["low_rank"]
+    assert 40 <= finding.values["rank"] <= 50  # rounding noise can pass for a few directions
 
 
 def test_rows_in_one_direction(run, clean):
-    (found,) = run("dead_dimensions", {"image": unit(clean["image"] + 20)})
-    assert found.values["collapsed"] and found.severity == "error"
+    (finding,) = run("dead_dimensions", {"image": unit(clean["image"] + 20)})
+    assert finding.values["collapsed"] and finding.severity == "error"
 
 
 def test_a_row_in_the_middle_is_a_hub(run):
     x = clip_like(500, d=128, seed=6)["image"]
     assert run("hubs", {"image": x}) == []
     x[17] = x.mean(0) / np.linalg.norm(x.mean(0))
-    (found,) = run("hubs", {"image": x})
-    assert (found.severity, found.values["rows"]) == ("warning", [17])
+    (finding,) = run("hubs", {"image": x})
+    assert (finding.severity, finding.values["rows"]) == ("warning", [17])
     cosines = x @ x.T
     np.fill_diagonal(cosines, -2)
     lists = (np.argsort(-cosines, axis=1)[:, :10] == 17).any(1).sum()
-    assert found.values["largest"] == found.values["reached"] == lists
+    assert finding.values["largest"] == finding.values["reached"] == lists
 
 
 def test_a_hub_among_more_rows_than_the_null_has(run):
@@ -67,8 +67,8 @@ def test_a_hub_among_more_rows_than_the_null_has(run):
     x = unit(np.random.default_rng(0).normal(size=(25_000, 64)).astype(np.float32) + 0.5)
     assert run("hubs", {"image": x}) == []
     x[17] = unit(x.mean(0, keepdims=True))[0]
-    (found,) = run("hubs", {"image": x})
-    assert found.values["rows"] == [17] and found.values["n"] == 25_000
+    (finding,) = run("hubs", {"image": x})
+    assert finding.values["rows"] == [17] and finding.values["n"] == 25_000
 
 
 def coco_like(n=500, d=128, seed=6):
@@ -85,10 +85,10 @@ def test_a_row_moved_to_the_other_modality_is_a_hub_across(run, modality, other,
     assert run("hubs", sets) == []
     sets[modality][17] = unit((sets[modality][17] + strength * sets[other].mean(0))[None])[0]
     first = ((sets[other] @ sets[modality].T).argmax(1) == 17).sum()
-    (found,) = [each for each in run("hubs", sets) if each.values["kind"] == "across"]
-    assert (found.severity, found.modalities) == ("warning", (modality, other))
-    assert found.values["rows"] == [17] and found.values["largest"] == first > 50
-    assert f"row 17 is first for {first} of 500" in found.evidence
+    (finding,) = [each for each in run("hubs", sets) if each.values["kind"] == "across"]
+    assert (finding.severity, finding.modalities) == ("warning", (modality, other))
+    assert finding.values["rows"] == [17] and finding.values["largest"] == first > 50
+    assert f"row 17 is first for {first} of 500" in finding.evidence
 
 
 def test_a_hub_within_one_class(run):
@@ -101,19 +101,19 @@ def test_a_hub_within_one_class(run):
     members = np.flatnonzero(labels == 2)
     x[members[7]] = unit(x[members].mean(0)[None])[0]
     assert run("hubs", {"image": x}) == []
-    (found,) = run("hubs", {"image": x}, labels=labels)
-    assert (found.values["kind"], found.values["rows"], found.values["label"]) == ("class", [members[7]], "2")
-    assert "of class 2" in found.evidence and found.values["largest"] > 0.5 * found.values["lists"]
+    (finding,) = run("hubs", {"image": x}, labels=labels)
+    assert (finding.values["kind"], finding.values["rows"], finding.values["label"]) == ("class", [members[7]], "2")
+    assert "of class 2" in finding.evidence and finding.values["largest"] > 0.5 * finding.values["lists"]
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_rows_of_the_other_modality_are_found(run, clean, count):
     assert run("misplaced_rows", clean) == []
     clean["image"][5 : 5 + count] = clean["text"][50 : 50 + count]
-    (found,) = run("misplaced_rows", clean)
-    assert (found.severity, found.modalities) == ("error", ("image", "text"))
-    assert found.values["rows"] == list(range(5, 5 + count))
-    assert found.values["away"] > 6 > found.values["usual"] and found.values["among"] < 4
+    (finding,) = run("misplaced_rows", clean)
+    assert (finding.severity, finding.modalities) == ("error", ("image", "text"))
+    assert finding.values["rows"] == list(range(5, 5 + count))
+    assert finding.values["away"] > 6 > finding.values["usual"] and finding.values["among"] < 4
 
 
 def test_a_check_of_misplaced_rows_that_cannot_run_says_why(clean):
@@ -124,16 +124,16 @@ def test_a_check_of_misplaced_rows_that_cannot_run_says_why(clean):
 
     both, image, text = ("image", "text"), clean["image"], clean["text"]
     assert reasons(image=image) == [("misplaced_rows", "one modality only", ())]
-    assert reasons(image=image, text=text[:, :9]) == [("misplaced_rows", "of different dimensions", both)]
+    assert reasons(image=image, text=text[:, :9]) == [("misplaced_rows", "different dimensions", both)]
     assert reasons(image=image, text=text[:5]) == [("misplaced_rows", f"fewer than {LEAST} rows of both", both)]
 
 
 def test_too_few_rows(run):
     assert run("too_few_rows", clip_like(200)) == []
-    (found, _) = run("too_few_rows", clip_like(100))
-    assert found.severity == "note" and found.values["error"] == pytest.approx(5.0)
-    (found, _) = run("too_few_rows", clip_like(40))
-    assert found.severity == "warning" and "not determined" in found.consequence
+    (finding, _) = run("too_few_rows", clip_like(100))
+    assert finding.severity == "note" and finding.values["error"] == pytest.approx(5.0)
+    (finding, _) = run("too_few_rows", clip_like(40))
+    assert finding.severity == "warning" and "not determined" in finding.consequence
 
 
 def stores(sets, model, **facts):
@@ -161,19 +161,19 @@ B32 = "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af"
     ],
 )
 def test_activation_of_the_manifest(run, clean, model, facts, wrong):
-    found = run("wrong_activation", stores(clean, model, **facts))
-    assert [each.modalities for each in found] == ([("image", "text")] if wrong else [])
+    findings = run("wrong_activation", stores(clean, model, **facts))
+    assert [each.modalities for each in findings] == ([("image", "text")] if wrong else [])
 
 
 def test_truncated_texts_are_counted_by_manifest_or_words(run, clean):
     def text(**provenance):
         return {"text": cg.Embeddings(clean["text"], "text", provenance=provenance)}
 
-    (found,) = run("truncated_captions", text(truncated=30, n=400, encoder={"context_length": 32}))
-    assert (found.severity, found.values["length"]) == ("warning", 32)
-    assert "30 of 400 (7.5 ± 1.3%)" in found.evidence
+    (finding,) = run("truncated_captions", text(truncated=30, n=400, encoder={"context_length": 32}))
+    assert (finding.severity, finding.values["length"]) == ("warning", 32)
+    assert "30 of 400 (7.5 ± 1.3%)" in finding.evidence
     assert run("truncated_captions", text(truncated=2))[0].severity == "note"
     assert run("truncated_captions", text(truncated=0)) == run("truncated_captions", clean) == []
     captions = np.array(["word " * (90 if k == 7 else 60) for k in range(400)], dtype=object)
-    (found,) = run("truncated_captions", {"text": cg.Embeddings(clean["text"], "text", metadata={"text": captions})})
-    assert found.values["rows"] == [7] and "by their words alone" in found.evidence
+    (finding,) = run("truncated_captions", {"text": cg.Embeddings(clean["text"], "text", metadata={"text": captions})})
+    assert finding.values["rows"] == [7] and "by their words alone" in finding.evidence

@@ -29,10 +29,10 @@ def test_the_score_is_one_inner_product(name, names):
     """To 1e-12 of the largest product of coordinates: the sum has a few hundred terms, each rounded to 1e-16."""
     repair = fitted(name, names)
     assert isinstance(repair, InnerProduct)
-    found = rows(1, names=names, n=12)
+    items = rows(1, names=names, n=12)
     for query, q in rows(2, names=names, n=9).items():
         left = query_map(repair, query)(q)
-        for item, x in found.items():
+        for item, x in items.items():
             right = item_map(repair, item)(x)
             bound = 1e-12 * np.linalg.norm(left, axis=1).max() * np.linalg.norm(right, axis=1).max()
             np.testing.assert_allclose(left @ right.T, repair.scores(query, q, item, x), rtol=0, atol=bound)
@@ -41,15 +41,15 @@ def test_the_score_is_one_inner_product(name, names):
 @pytest.mark.parametrize("known", [paired, labelled])
 def test_what_repairs_share_changes_no_score(known):
     """Each repair scores as one that was fitted alone, whatever was asked before it, and inputs stay as given."""
-    sets, found = rows(), rows(1, n=12)
-    shared, before = known(sets, kept={}), {name: x.copy() for name, x in found.items()}
+    sets, items = rows(), rows(1, n=12)
+    shared, before = known(sets, kept={}), {name: x.copy() for name, x in items.items()}
     for name in (*repairs, *reversed(list(repairs))):
         repair, alone = (repairs[name].make().fit(each) for each in (shared, known(sets)))
-        for query, q in found.items():
-            scores, expected = (each.mixed(query, q, found, np.arange(12)) for each in (repair, alone))
-            for item in found:
+        for query, q in items.items():
+            scores, expected = (each.mixed(query, q, items, np.arange(12)) for each in (repair, alone))
+            for item in items:
                 np.testing.assert_allclose(scores[item], expected[item], rtol=1e-12, atol=1e-12)
-    assert all(np.array_equal(x, before[name]) for name, x in found.items())
+    assert all(np.array_equal(x, before[name]) for name, x in items.items())
 
 
 def test_slopes_of_rank_two_take_two_copies_of_the_rows():
@@ -70,12 +70,12 @@ def test_slopes_of_rank_two_take_two_copies_of_the_rows():
 def test_the_query_itself_is_no_result(name):
     repair, items = fitted(name), rows(1, n=11)
     numbers = np.array([4, 0, 10])
-    found = repair.mixed("text", items["text"][numbers], items, numbers)
-    assert {item: table.shape for item, table in found.items()} == {"image": (3, 11), "text": (3, 11)}
-    hidden = np.isneginf(found["text"])
-    assert hidden.sum() == 3 and hidden[np.arange(3), numbers].all() and np.isfinite(found["image"]).all()
+    scores = repair.mixed("text", items["text"][numbers], items, numbers)
+    assert {item: table.shape for item, table in scores.items()} == {"image": (3, 11), "text": (3, 11)}
+    hidden = np.isneginf(scores["text"])
+    assert hidden.sum() == 3 and hidden[np.arange(3), numbers].all() and np.isfinite(scores["image"]).all()
     if not isinstance(repair, ReciprocalRank):
-        for item, table in found.items():
+        for item, table in scores.items():
             alone = repair.scores("text", items["text"][numbers], item, items[item])
             assert (np.where(np.isneginf(table), alone, table) == alone).all()
 
@@ -116,7 +116,7 @@ def test_the_lengths_of_rows_do_not_matter(name):
         ({"logit_scale": float("nan")}, "logit_scale = nan"),
         ({"logit_scale": -5}, "logit_scale = -5"),
         ({"relevance": [[1]]}, "relevance = [[1]]; expected a Relevance"),
-        ({"relevance": Relevance.of_labels(image=[0, 1], text=[0, 1, 2])}, "belong to the same rows"),
+        ({"relevance": Relevance.of_labels(image=[0, 1], text=[0, 1, 2])}, "expected the same rows"),
         (
             {"relevance": Relevance.of_labels(a=range(3), b=range(3))},
             "relevance is of 3 a, 3 b rows, but 3 image, 3 text",

@@ -64,10 +64,10 @@ def test_quantiles_are_shares():
     for kind in KINDS:
         known = off_diagonal(cosines_of(sets, kind), kind)
         table = repair.scores(kind[0], sets[kind[0]], kind[1], sets[kind[1]])
-        found = off_diagonal(table, kind)
+        scores = off_diagonal(table, kind)
         shares = (known[:, None] < known[None, ::7]).mean(0) + 0.5 / len(known)
-        np.testing.assert_allclose(found[::7], shares, rtol=0, atol=2e-3)
-        best = np.sort(found)[-10:]
+        np.testing.assert_allclose(scores[::7], shares, rtol=0, atol=2e-3)
+        best = np.sort(scores)[-10:]
         bound = 1.01 / len(known) if kind[0] == kind[1] else 2 * ORDER  # a cosine within a modality occurs twice
         np.testing.assert_allclose(best, (len(known) - np.arange(9.5, 0, -1)) / len(known), rtol=0, atol=bound)
 
@@ -129,8 +129,8 @@ def test_the_posterior_is_the_logistic_regression_of_each_kind():
         hits = off_diagonal(np.equal.outer(np.arange(100) % 20, np.arange(100) % 20), kind)
         z = (cosines - cosines.mean()) / cosines.std()
         oracle = regression(hits).fit(z[:, None], hits)
-        found = off_diagonal(repair.scores(kind[0], sets[kind[0]], kind[1], sets[kind[1]]), kind)
-        np.testing.assert_allclose(found, oracle.decision_function(z[:, None]), rtol=1e-4, atol=1e-4)
+        scores = off_diagonal(repair.scores(kind[0], sets[kind[0]], kind[1], sets[kind[1]]), kind)
+        np.testing.assert_allclose(scores, oracle.decision_function(z[:, None]), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("planted", [12.0, 55.0])
@@ -140,17 +140,17 @@ def test_likely_scale_recovers_a_planted_one(planted):
     Of 4,000 queries 250 are used; log τ then has a deviation of .1 (.05 for τ = 12) over seeds, and the mean of 40 of
     .016.
     """
-    found, without = [], []
+    log_scales, without = [], []
     for seed in range(20):
         rng = np.random.default_rng(seed)
         cosines = unit(rng.normal(size=(4000, 16))) @ unit(rng.normal(size=(50, 16))).T
         chosen = (softmax(planted * cosines, axis=1).cumsum(1) > rng.random((4000, 1))).argmax(1)
         grades = np.zeros(cosines.shape)
         grades[np.arange(4000), chosen] = 1
-        found.append(np.log(likely_scale(cosines, grades)))
+        log_scales.append(np.log(likely_scale(cosines, grades)))
         grades[::3] = 0  # queries without a relevant item are left out
         without.append(np.log(likely_scale(cosines, 2.5 * grades)))
-    assert np.exp(np.mean(found)) == pytest.approx(planted, rel=0.05)
+    assert np.exp(np.mean(log_scales)) == pytest.approx(planted, rel=0.05)
     assert np.exp(np.mean(without)) == pytest.approx(planted, rel=0.05)
 
 
@@ -174,23 +174,23 @@ def test_targets_within_a_modality_are_agreements_of_posteriors():
     """Of three modalities, the mean over the two others; without pairs at the logit scale over the spread."""
     sets = rows(n=12, names=NAMES)
     cosines, spreads = tables(sets)
-    found = targets(Known(sets, logit_scale=20.0), cosines, spreads)
+    relevance = targets(Known(sets, logit_scale=20.0), cosines, spreads)
     for query in NAMES:
         p = {b: softmax(20 / 0.7 * cosines[query, b], axis=1) for b in NAMES if b != query}
         for b, each in p.items():
-            np.testing.assert_allclose(found[query, b], each, rtol=1e-12)
+            np.testing.assert_allclose(relevance[query, b], each, rtol=1e-12)
         expected = [[np.mean([x[i] @ x[j] for x in p.values()]) for j in range(12)] for i in range(12)]
-        np.testing.assert_allclose(found[query, query], expected, rtol=1e-12)
+        np.testing.assert_allclose(relevance[query, query], expected, rtol=1e-12)
 
 
 def test_targets_of_pairs_take_their_likely_scale():
     sets = rows(n=40)
     cosines, spreads = tables(sets)
-    found = targets(paired(sets, logit_scale=3.0), cosines, spreads)
+    relevance = targets(paired(sets, logit_scale=3.0), cosines, spreads)
     scale = likely_scale(cosines["text", "image"], np.eye(40))
     p = softmax(scale * cosines["text", "image"], axis=1)
-    np.testing.assert_allclose(found["text", "text"], p @ p.T, rtol=1e-12)
-    assert (found["image", "text"] == np.eye(40)).all()
+    np.testing.assert_allclose(relevance["text", "text"], p @ p.T, rtol=1e-12)
+    assert (relevance["image", "text"] == np.eye(40)).all()
 
 
 # -- degenerate rows
@@ -204,9 +204,9 @@ def test_names_that_are_all_different(name):
     relevance = Relevance.of_labels(image=np.arange(100) % 20, text=np.arange(20))
     repair = repairs[name].make().fit(Known(sets, relevance))
     items = rows(1)
-    found = repair.mixed("text", items["text"], items, np.arange(100))
+    scores = repair.mixed("text", items["text"], items, np.arange(100))
     own = np.arange(100)
-    assert (found["image"][own, own] > found["text"].max(1)).mean() > 0.9
+    assert (scores["image"][own, own] > scores["text"].max(1)).mean() > 0.9
 
 
 @pytest.mark.parametrize("name", ["posterior", "posterior[isotonic]"])
@@ -242,7 +242,7 @@ def test_rows_that_are_all_equal(name):
 def test_one_row_of_a_modality(name):
     sets = rows(n=30)
     sets["text"] = sets["text"][:1]
-    with pytest.raises(InputError, match=r"there is one text row; .* needs at least 2 of each modality"):
+    with pytest.raises(InputError, match=r"there is one text row; .* needs at least 2 rows of each modality"):
         repairs[name].make().fit(Known(sets))
 
 

@@ -55,12 +55,12 @@ def test_csls(bank, items, queries, k):
     repair = made(CSLS, k=k).fit(Known(bank))
     for query, item in KINDS:
         q, x = queries[query], items[item]
-        found = repair.scores(query, q, item, x)
+        ours = repair.scores(query, q, item, x)
         for i in range(len(q)):
             for j in range(len(x)):
                 r_x = near(x[j], bank[query], min(k, N - (query == item)), place(query, item, j))
                 r_q = near(q[i], bank[item], min(k, N - (query == item)))
-                assert found[i, j] == pytest.approx(2 * unit(q)[i] @ unit(x)[j] - r_x - r_q, abs=1e-12)
+                assert ours[i, j] == pytest.approx(2 * unit(q)[i] @ unit(x)[j] - r_x - r_q, abs=1e-12)
 
 
 @pytest.mark.parametrize(("k", "alpha"), [(1, 0.3), (7, 0.75), (128, 1.4)])
@@ -68,9 +68,9 @@ def test_nnn(bank, items, queries, k, alpha):
     repair = made(NNN, k=k, alpha=alpha).fit(Known(bank))
     for query, item in KINDS:
         q, x = queries[query], items[item]
-        found = repair.scores(query, q, item, x)
+        ours = repair.scores(query, q, item, x)
         r = [near(row, bank[query], min(k, N - (query == item)), place(query, item, j)) for j, row in enumerate(x)]
-        np.testing.assert_allclose(found, unit(q) @ unit(x).T - alpha * np.array(r), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(ours, unit(q) @ unit(x).T - alpha * np.array(r), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("query", "item"), KINDS)
@@ -81,8 +81,8 @@ def test_nnn_is_that_of_its_authors(bank, queries, query, item):
     q, x = queries[query], rows(1, n=8, d=12)[item]
     ranker = nnn.NNNRanker(nnn.NNNRetriever(12), unit(x), unit(bank[query]), alternate_ks=7, alternate_weight=0.6)
     scores, numbers = ranker.search(unit(q), 8)
-    found = made(NNN, k=7, alpha=0.6).fit(Known(bank)).scores(query, q, item, x)
-    np.testing.assert_allclose(np.take_along_axis(found, numbers, axis=1), scores, rtol=0, atol=1e-12)
+    ours = made(NNN, k=7, alpha=0.6).fit(Known(bank)).scores(query, q, item, x)
+    np.testing.assert_allclose(np.take_along_axis(ours, numbers, axis=1), scores, rtol=0, atol=1e-12)
 
 
 def test_inverted_softmax(bank, items, queries):
@@ -90,11 +90,11 @@ def test_inverted_softmax(bank, items, queries):
     repair, b = InvertedSoftmax().fit(Known(bank, logit_scale=30.0)), 30.0
     for query, item in KINDS:
         q, x = unit(queries[query]), unit(items[item])
-        found = np.exp(repair.scores(query, queries[query], item, items[item]))
+        ours = np.exp(repair.scores(query, queries[query], item, items[item]))
         for j in range(len(x)):
             others = [each for each, row in enumerate(bank[query]) if each != place(query, item, j)]
             total = sum(np.exp(b * unit(bank[query])[each] @ x[j]) for each in others)
-            np.testing.assert_allclose(found[:, j], np.exp(b * q @ x[j]) / total, rtol=1e-11)
+            np.testing.assert_allclose(ours[:, j], np.exp(b * q @ x[j]) / total, rtol=1e-11)
 
 
 def test_a_copy_of_an_item_is_its_neighbor(bank):
@@ -118,7 +118,9 @@ def test_blocks_change_nothing(name, names, monkeypatch):
 
 @pytest.mark.parametrize("name", ["csls", "inverted_softmax", "nnn"])
 def test_a_bank_of_one_row(name, bank):
-    with pytest.raises(InputError, match=f"there is one text row; {name} needs a bank of at least 2 of each modality"):
+    with pytest.raises(
+        InputError, match=f"there is one text row; {name} needs a bank of at least 2 rows of each modality"
+    ):
         repairs[name].make().fit(Known({"image": bank["image"], "text": bank["text"][:1]}))
 
 

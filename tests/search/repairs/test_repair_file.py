@@ -37,9 +37,9 @@ def test_a_saved_repair_is_the_same_repair(name, names, dtype, tmp_path):
     assert type(loaded) is type(repair) and loaded.name == name
     items = {modality: x.astype(dtype) for modality, x in rows(1, n=30, names=names).items()}
     for query, q in items.items():
-        found = loaded.mixed(query, q, items, np.arange(30))
+        ours = loaded.mixed(query, q, items, np.arange(30))
         for item, table in repair.mixed(query, q, items, np.arange(30)).items():
-            assert (found[item] == table).all()
+            assert (ours[item] == table).all()
         if isinstance(repair, InnerProduct) and isinstance(loaded, InnerProduct):
             assert (item_map(loaded, query)(q) == item_map(repair, query)(q)).all()
             assert (query_map(loaded, query)(q) == query_map(repair, query)(q)).all()

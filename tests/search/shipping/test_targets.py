@@ -44,15 +44,13 @@ def test_top_ten_of_inner_products(tmp_path, to, name):
     repair = fitted(name)
     ship(repair, to, tmp_path / to)
     for query in SETS:
-        found = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
-        assert_same_top(found, ours(repair, query, QUERIES[query], SETS), scale_of(repair))
+        results = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
+        assert_same_top(results, ours(repair, query, QUERIES[query], SETS), scale_of(repair))
 
 
 @pytest.mark.parametrize("to", targets)
 def test_what_is_no_inner_product_is_refused(tmp_path, to):
-    with pytest.raises(
-        InputError, match="quantile is no inner product of rows, so an index cannot hold it: order what"
-    ):
+    with pytest.raises(InputError, match="quantile is not an inner product of rows, so an index cannot hold it; sort"):
         ship(fitted("quantile"), to, tmp_path / to)
     assert not list(tmp_path.iterdir())
 
@@ -73,15 +71,15 @@ def test_a_saved_pipeline(tmp_path, to, normalize):
     for query in SETS:
         scores = after["queries"][query] @ np.concatenate(list(after["items"].values())).T
         order = np.argsort(-scores, axis=1)[:, :10]
-        found = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
-        assert_same_top(found, (np.take_along_axis(scores, order, axis=1), order), 1.0)
+        results = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
+        assert_same_top(results, (np.take_along_axis(scores, order, axis=1), order), 1.0)
 
 
 def test_a_pipeline_that_is_no_space_of_all_modalities():
     with pytest.raises(InputError, match=r"write center\[pooled\] for one fit"):
         SavedPipeline(Pipeline("center").fit(SETS))
     narrow = {"image": SETS["image"], "text": SETS["text"][:, :5]}
-    with pytest.raises(InputError, match="image rows 32 dimensions and text rows 5 dimensions, but one index needs"):
+    with pytest.raises(InputError, match="image rows have 32 and text rows have 5 dimensions, but one index needs"):
         SavedPipeline(Pipeline("center[each]").fit(narrow))
     with pytest.raises(InputError, match="cluster_center is no affine map"):
         SavedPipeline(Pipeline("cluster_center(3)[each]").fit(SETS))

@@ -46,8 +46,8 @@ class Finding:
 
     Example:
         >>> from clip_geometry.search.checks import Finding
-        >>> found = Finding("hubs", "warning", "Row 3 is everywhere.", "It hides others.", "Drop it.", ("image",))
-        >>> print(found)
+        >>> finding = Finding("hubs", "warning", "Row 3 is everywhere.", "It hides others.", "Drop it.", ("image",))
+        >>> print(finding)
         hubs (image, warning): Row 3 is everywhere. It hides others. Drop it.
     """
 
@@ -69,13 +69,13 @@ Findings: TypeAlias = Iterator[Finding]
 
 def finding(check: str, severity: Severity, *modalities: str, **values: Any) -> Finding:
     """Return a finding whose three texts are rendered by the macros in CHECK.j2 from `modalities` and `values`."""
-    words = _words(check)
-    texts = (words(macro, v={"modalities": modalities, **values}) for macro in ("evidence", "consequence", "remedy"))
+    macros = _macros_of(check)
+    texts = (macros(macro, v={"modalities": modalities, **values}) for macro in ("evidence", "consequence", "remedy"))
     return Finding(check, severity, *texts, modalities=modalities, values=values)
 
 
 @cache
-def _words(check: str) -> Words:
+def _macros_of(check: str) -> Words:
     return Words(HERE / f"{check}.j2")
 
 
@@ -104,14 +104,14 @@ def once(function: Method) -> Method:
     """Cache the result of a `Context` function for each combination of modalities."""
 
     @wraps(function)
-    def known(context: "Context", *modalities: str) -> Any:
+    def cached(context: "Context", *modalities: str) -> Any:
         key = function.__name__, *modalities
-        if key not in context.known:
-            context.known[key] = function(context, *modalities)
+        if key not in context.results:
+            context.results[key] = function(context, *modalities)
             give_back()
-        return context.known[key]
+        return context.results[key]
 
-    return known  # pyright: ignore[reportReturnType] # has the signature of the function
+    return cached  # pyright: ignore[reportReturnType] # has the signature of the function
 
 
 class Context:
@@ -136,7 +136,7 @@ class Context:
         self.other = None if other is None else Context(other, seed=seed)
         self.seed = seed
         self.not_run: list[NotRun] = []
-        self.known: dict[tuple[str, ...], Any] = {}  # filled by `once`
+        self.results: dict[tuple[str, ...], Any] = {}  # filled by `once`
 
     def skip(self, check: str, reason: str, *modalities: str) -> None:
         """Record that a check cannot run, either at all or for the given modalities."""
@@ -145,12 +145,14 @@ class Context:
     @once
     def lengths(self, modality: str) -> np.ndarray:
         """The length of every row in float64; NaN for rows that contain NaN or infinity."""
-        vectors, parts = self.sets[modality].vectors, []
+        vectors = self.sets[modality].vectors
+        lengths = []
         for start in range(0, len(vectors), BLOCK):
             block = np.asarray(vectors[start : start + BLOCK], dtype=np.float64)
-            parts.append(np.where(np.isfinite(block).all(1), np.sqrt(np.einsum("nd,nd->n", block, block)), np.nan))
+            finite = np.isfinite(block).all(1)
+            lengths.append(np.where(finite, np.sqrt(np.einsum("nd,nd->n", block, block)), np.nan))
             release(vectors)
-        return np.concatenate(parts)
+        return np.concatenate(lengths)
 
     def valid(self, modality: str) -> np.ndarray:
         """Mask of the rows that have a direction: finite and not zero."""
@@ -188,10 +190,11 @@ class Context:
     @once
     def neighbors(self, modality: str) -> NearestRows:
         """The ten nearest neighbors among the sampled rows without exact copies; for large sets, of some rows only."""
-        sample, first = self.sample(modality), self.first_equal(modality)
-        kept = first[sample] == sample
-        rows, queries = chosen(self.unit(modality), kept), self.queries(int(kept.sum()))
-        return NearestRows(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
+        sample = self.sample(modality)
+        distinct = self.first_equal(modality)[sample] == sample
+        rows = selected(self.unit(modality), distinct)
+        queries = self.queries(len(rows))
+        return NearestRows(sample[distinct], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
 
     def queries(self, n: int, among: int | None = None) -> np.ndarray:
         """Choose which of n rows to use as queries, ascending.
@@ -199,10 +202,10 @@ class Context:
         `among` is the number of rows that each query is compared with (default: n). All n rows are queries if this
         needs at most `WORK` cosines; otherwise a random sample is.
         """
-        most = max(1, WORK // max(1, n if among is None else among))
-        if n <= most:
+        limit = max(1, WORK // max(1, n if among is None else among))
+        if n <= limit:
             return np.arange(n)
-        return np.sort(np.random.default_rng(self.seed).choice(n, most, replace=False))
+        return np.sort(np.random.default_rng(self.seed).choice(n, limit, replace=False))
 
     @property
     @once
@@ -219,16 +222,16 @@ class Context:
         except InputError:
             return None
 
-    def of_one_space(self, check: str, couples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    def same_dimension(self, check: str, couples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         """Yield the couples whose dimensions are equal, and record the others as skipped by the check."""
         for one, other in couples:
             if self.sets[one].dim == self.sets[other].dim:
                 yield one, other
             else:
-                self.skip(check, "of different dimensions", one, other)
+                self.skip(check, "different dimensions", one, other)
 
 
-def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def selected(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the rows selected by the mask, without a copy if it selects all of them."""
     return rows if mask.all() else rows[mask]
 
@@ -242,9 +245,9 @@ def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.nd
         distances, indices = nearest(x, k)
         return distances.numpy(), indices.numpy()
     # with few queries, stream the rows: this avoids copying all of them
-    distances, indices = (each.numpy() for each in nearest(x[queries], k + 1, y=StreamedRows.of(x)))
-    others = indices != queries[:, None]  # each is its own nearest row
-    return distances[others].reshape(-1, k), indices[others].reshape(-1, k)
+    distances, indices = (result.numpy() for result in nearest(x[queries], k + 1, y=StreamedRows.of(x)))
+    is_other = indices != queries[:, None]  # each query is its own nearest row
+    return distances[is_other].reshape(-1, k), indices[is_other].reshape(-1, k)
 
 
 def first_equal(vectors: Any) -> np.ndarray:
@@ -310,14 +313,15 @@ def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Fin
         >>> from clip_geometry.search.checks import Context, run_checks
         >>> x = np.random.default_rng(0).normal(size=(50, 8))
         >>> x[7] = 0
-        >>> [found.evidence for found in run_checks(Context({"image": cg.Embeddings(x, "image")}), ["invalid_rows"])]
-        ['1 of 50 (2.0 ± 2.0%) image rows is zero or holds NaN or infinity, the first of them row 7.']
+        >>> findings = run_checks(Context({"image": cg.Embeddings(x, "image")}), ["invalid_rows"])
+        >>> [finding.evidence for finding in findings]
+        ['1 of 50 (2.0 ± 2.0%) image rows is zero or holds NaN or infinity; the first is row 7.']
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name in checks if names is None else names:
-        found += checks[name].function(context)
+        findings += checks[name].function(context)
         give_back()
-    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
+    return sorted(findings, key=lambda result: SEVERITIES.index(result.severity))
 
 
 import_all(__name__)

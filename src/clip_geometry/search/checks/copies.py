@@ -22,11 +22,11 @@ from clip_geometry.search.checks import (
     nearest_others,
     once,
 )
-from clip_geometry.search.checks.modalities import foreign_numbers, own
+from clip_geometry.search.checks.modalities import foreign_numbers, usual_mask
 
 COPY = 1e-4  # relative to the median distance to the nearest row; float32 rounding separates equal rows by less
-# near copies have distances too small for the distribution of the other distances, which are those of neighbors
-FALSE = 0.01  # expected share of natural neighbors among the marked rows
+# a near copy is nearer than the distribution of the distances between distinct rows allows
+FALSE = 0.01  # expected share of false positives (natural neighbors) among the marked rows
 P_VALUE = 1e-4
 MOST = 0.1  # relative to the median distance; a row farther away is a neighbor, not a copy
 LOW, HIGH = 0.02, 0.2  # quantiles between which the exponent of the tail is estimated
@@ -37,34 +37,38 @@ SAME = ("text", "path", "image_path", "token", "word")  # columns that explain e
 @add_check
 def exact_duplicates(context: Context) -> Findings:
     copied = {}
-    for modality, each in context.sets.items():
-        rows = unexplained_copies(each, context.first_equal(modality))
+    for modality, embeddings in context.sets.items():
+        rows = unexplained_copies(embeddings, context.first_equal(modality))
         copied[modality] = rows[context.valid(modality)[rows]]
-    told: dict[str, set[int]] = {modality: set() for modality in context.sets}
+    reported: dict[str, set[int]] = {modality: set() for modality in context.sets}
     paired = {modality for couple in context.couples for modality in couple}
     for one, other in context.couples:
         i, j = context.pairs(one, other) or ((), ())
         a, b = (context.sets[name].vectors for name in (one, other))
-        blocks = (slice(start, start + BLOCK) for start in range(0, len(i), BLOCK))
-        same = np.concatenate([k.start + np.flatnonzero((a[i[k]] == b[j[k]]).all(1)) for k in blocks])
-        same = same[context.valid(one)[i[same]]]
-        if len(same):
-            values = {"count": len(same), "n": len(i), "across": True}
-            yield finding("exact_duplicates", "error", one, other, **values, rows=i[same].tolist(), of=j[same].tolist())
+        blocks = [slice(start, start + BLOCK) for start in range(0, len(i), BLOCK)]
+        equal = np.flatnonzero(np.concatenate([(a[i[block]] == b[j[block]]).all(1) for block in blocks]))
+        equal = equal[context.valid(one)[i[equal]]]
+        if len(equal):
+            values = {"count": len(equal), "n": len(i), "across": True}
+            yield finding(
+                "exact_duplicates", "error", one, other, **values, rows=i[equal].tolist(), of=j[equal].tolist()
+            )
         partner = np.full(len(context.sets[one]), -1)
         partner[i[::-1]] = j[::-1]  # keep the first partner of each row
-        mine, theirs = partner[copied[one]], partner[context.first_equal(one)[copied[one]]]
-        second = context.first_equal(other)
-        whole = (mine >= 0) & (theirs >= 0) & (mine != theirs) & (second[mine] == second[theirs])
-        both = copied[one][whole]  # copies whose partners are copies of each other
-        if len(both):
-            told[one] |= set(both.tolist())
-            told[other] |= set(partner[both].tolist())
-            yield _of_copies(context, "warning", both, one, other)
+        own_partner = partner[copied[one]]
+        first_partner = partner[context.first_equal(one)[copied[one]]]
+        other_equal = context.first_equal(other)
+        both_paired = (own_partner >= 0) & (first_partner >= 0) & (own_partner != first_partner)
+        pair_copied = both_paired & (other_equal[own_partner] == other_equal[first_partner])
+        pair_copies = copied[one][pair_copied]  # copies whose partners are copies of each other
+        if len(pair_copies):
+            reported[one] |= set(pair_copies.tolist())
+            reported[other] |= set(partner[pair_copies].tolist())
+            yield _of_copies(context, "warning", pair_copies, one, other)
     for modality, rows in copied.items():
-        rest = rows[~np.isin(rows, list(told[modality]))]
-        if len(rest):
-            yield _of_copies(context, "note" if modality in paired else "warning", rest, modality)
+        unreported = rows[~np.isin(rows, list(reported[modality]))]
+        if len(unreported):
+            yield _of_copies(context, "note" if modality in paired else "warning", unreported, modality)
 
 
 def unexplained_copies(embeddings: Embeddings, first: np.ndarray) -> np.ndarray:
@@ -103,7 +107,7 @@ def near_duplicates(context: Context) -> Findings:
     for modality in set(context.sets).difference(*context.couples):
         numbers, queries, *others = context.neighbors(modality)
         mask = ~np.isin(numbers[queries], foreign_numbers(context, modality))
-        near = NearestRows(numbers, queries[mask], *(each[mask] for each in others))
+        near = NearestRows(numbers, queries[mask], *(values[mask] for values in others))
         yield from _near_copies(context, (modality,), near)
 
 
@@ -124,13 +128,14 @@ def _pair_rows(
     modality, optionally the scale in another context. Rows from another space are excluded.
     """
     i, j = context.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
-    usual = np.ones(len(i), dtype=bool)
+    in_space = np.ones(len(i), dtype=bool)
     for modality, numbers in ((one, i), (other, j)):
-        usual &= np.isin(numbers, context.sample(modality)[own(context, modality)])
-    i, j = i[usual], j[usual]
+        in_space &= np.isin(numbers, context.sample(modality)[usual_mask(context, modality)])
+    i, j = i[in_space], j[in_space]
     keys = np.stack([context.first_equal(one)[i], context.first_equal(other)[j]], axis=1)
-    kept = np.sort(np.unique(keys, axis=0, return_index=True)[1])[:ROWS]
-    i, j, d = i[kept], j[kept], context.sets[one].dim
+    distinct = np.sort(np.unique(keys, axis=0, return_index=True)[1])[:ROWS]
+    i, j = i[distinct], j[distinct]
+    d = context.sets[one].dim
     rows = np.empty((len(i), 2 * d), np.float32)
     for modality, numbers, part in ((one, i, rows[:, :d]), (other, j, rows[:, d:])):
         context.unit_rows(modality, numbers, part)
@@ -146,8 +151,9 @@ def _near_copies(context: Context, modalities: tuple[str, ...], near: NearestRow
     tail = too_near(distances[:, 0]) if distances.size else None
     if tail is None:
         return
-    marked, first = distances[:, 0] <= tail.limit, modalities[0]
-    sampled = len(queries) < len(numbers) or len(context.sample(first)) < context.valid(first).sum()
+    marked = distances[:, 0] <= tail.limit
+    sampled = len(queries) < len(numbers)
+    sampled = sampled or len(context.sample(modalities[0])) < context.valid(modalities[0]).sum()
     values = {"count": tail.marked, "n": len(queries), "sampled": sampled, "ratio": tail.limit / tail.median}
     values |= {"expected": tail.expected, "p_value": tail.p_value}
     values |= {"rows": numbers[queries[marked]].tolist(), "near": numbers[indices[marked, 0]].tolist()}
@@ -162,34 +168,42 @@ def leakage(context: Context) -> Findings:
         return
     shared = [name for name in context.sets if name in other.sets and context.sets[name].dim == other.sets[name].dim]
     couples = [couple for couple in context.couples if set(couple) <= set(shared) and couple in other.couples]
-    told: dict[str, np.ndarray] = {name: np.empty(0, dtype=np.int64) for name in shared}
+    reported: dict[str, np.ndarray] = {name: np.empty(0, dtype=np.int64) for name in shared}
     for couple in couples:
         if min(_scale(context, name) for name in couple) > 0:
             *numbers, rows = _pair_rows(context, *couple)
-            there = _pair_rows(other, *couple, scales=context)[2]
-            for found in _leaked(context, "error", numbers[0], rows, there, *couple):
-                mask = np.isin(numbers[0], found.values["rows"])
-                told |= {name: each[mask] for name, each in zip(couple, numbers, strict=True)}
-                yield found
+            other_rows = _pair_rows(other, *couple, scales=context)[2]
+            for leaked in _leaked(context, "error", numbers[0], rows, other_rows, *couple):
+                mask = np.isin(numbers[0], leaked.values["rows"])
+                reported |= {name: rows_of[mask] for name, rows_of in zip(couple, numbers, strict=True)}
+                yield leaked
     paired = {name for couple in couples for name in couple}
     for name in shared:
-        sample, severity = context.sample(name), "note" if name in paired else "error"
-        rest = ~np.isin(sample, told[name])
-        yield from _leaked(context, severity, sample[rest], context.unit(name)[rest], other.unit(name), name)
+        sample = context.sample(name)
+        severity = "note" if name in paired else "error"
+        unreported = ~np.isin(sample, reported[name])
+        yield from _leaked(
+            context, severity, sample[unreported], context.unit(name)[unreported], other.unit(name), name
+        )
 
 
 def _leaked(
-    context: Context, severity: Severity, numbers: np.ndarray, rows: np.ndarray, there: np.ndarray, *modalities: str
+    context: Context,
+    severity: Severity,
+    numbers: np.ndarray,
+    rows: np.ndarray,
+    other_rows: np.ndarray,
+    *modalities: str,
 ) -> Findings:
     """Report rows that are exact copies of rows of the other split and, unless `severity` is "note", near copies too.
 
     numbers: row numbers of `rows`. Rows of pairs are already divided by the median distance between neighbors.
     """
     scale = 1.0 if len(modalities) == 2 else _scale(context, *modalities)
-    if not len(rows) or not len(there):
+    if not len(rows) or not len(other_rows):
         return
-    queries = context.queries(len(rows), len(there))
-    distances = nearest(torch.from_numpy(rows[queries]), 1, y=StreamedRows.of(there))[0].numpy()[:, 0]
+    queries = context.queries(len(rows), len(other_rows))
+    distances = nearest(torch.from_numpy(rows[queries]), 1, y=StreamedRows.of(other_rows))[0].numpy()[:, 0]
     copies = distances <= COPY * scale
     tail = too_near(distances[~copies]) if severity != "note" else None
     leaked = copies | (distances <= tail.limit) if tail is not None else copies
@@ -219,32 +233,32 @@ def too_near(distances: np.ndarray) -> Tail | None:
     For smooth data in m dimensions, the share of distances below r falls as r^m. m is estimated between two low
     quantiles. At higher quantiles, m would be too small if classes differ in density (drawn scenes). At lower ones m
     only grows, so the extrapolation expects too many small distances rather than too few. The marked rows are then
-    excluded and m is estimated again. In case more than LOW of all rows are copies, distances below a tenth of the
-    upper decile are excluded from the start.
+    excluded and m is estimated again. Distances below a tenth of the upper decile are excluded from the start, because
+    more than a share LOW of the rows may be copies.
     """
     from scipy.special import pdtrc
 
     nearest = np.sort(distances)
     marked = int((nearest < MOST * np.quantile(nearest, 0.9)).sum()) if len(nearest) else 0
-    found: Tail | None = None
+    tail: Tail | None = None
     for _ in range(5):
         bulk = nearest[marked:]
         if len(bulk) < LEAST:
-            return found
+            return tail
         low, high, median = np.quantile(bulk, [LOW, HIGH, 0.5])
         if not 0 < low < high:
-            return found
+            return tail
         power = math.log(HIGH / LOW) / math.log(high / low)
         below = nearest[nearest < MOST * median]
         counts = np.arange(1, len(below) + 1)
         expected = len(bulk) * LOW * (below / low) ** power
-        good = np.flatnonzero((expected <= FALSE * counts) & (pdtrc(counts - 1, expected) < P_VALUE))
-        if not len(good):
+        significant = np.flatnonzero((expected <= FALSE * counts) & (pdtrc(counts - 1, expected) < P_VALUE))
+        if not len(significant):
             return None
-        last = good[-1]
-        chance = float(pdtrc(last, expected[last]))
-        now = Tail(float(below[last]), int(counts[last]), float(expected[last]), max(chance, 1e-300), float(median))
-        if now.marked == marked:
-            return now
-        found, marked = now, now.marked
-    return found
+        last = significant[-1]
+        p_value = max(float(pdtrc(last, expected[last])), 1e-300)
+        tail = Tail(float(below[last]), int(counts[last]), float(expected[last]), p_value, float(median))
+        if tail.marked == marked:
+            return tail
+        marked = tail.marked
+    return tail

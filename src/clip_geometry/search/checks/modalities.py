@@ -16,7 +16,7 @@ import torch
 from clip_geometry.embeddings import in_order
 from clip_geometry.rows.matrix import BLOCK as MOMENT_BLOCK
 from clip_geometry.rows.matrix import total
-from clip_geometry.search.checks import BLOCK, NEIGHBORS, Context, Findings, add_check, chosen, finding, once
+from clip_geometry.search.checks import BLOCK, NEIGHBORS, Context, Findings, add_check, finding, once, selected
 
 SAMPLE = 1200  # rows in which to look for the groups
 LEAST_OF_GROUP = 8  # smallest number of rows in a group
@@ -35,32 +35,35 @@ def foreign(context: Context, modality: str) -> "Foreign | None":
 
 def foreign_numbers(context: Context, modality: str) -> np.ndarray:
     """Return the numbers of the rows from another space."""
-    found = foreign(context, modality)
-    return context.sample(modality)[found.rows] if found is not None else np.empty(0, dtype=np.int64)
+    minority = foreign(context, modality)
+    return context.sample(modality)[minority.rows] if minority is not None else np.empty(0, dtype=np.int64)
 
 
-def own(context: Context, modality: str) -> np.ndarray:
+def usual_mask(context: Context, modality: str) -> np.ndarray:
     """Return the mask of the sampled rows that belong to the usual space."""
     return ~np.isin(context.sample(modality), foreign_numbers(context, modality))
 
 
-def own_rows(context: Context, modality: str) -> np.ndarray:
+def usual_rows(context: Context, modality: str) -> np.ndarray:
     """Return the sampled rows of the usual space at unit length."""
-    return chosen(context.unit(modality), own(context, modality))
+    return selected(context.unit(modality), usual_mask(context, modality))
 
 
 @once
 def shared_space(context: Context, one: str, other: str) -> "Overlap":
     """Return the overlap of the covariances of two modalities, which does not depend on how their rows are paired."""
-    every = (own_rows(context, modality) for modality in (one, other))
-    some = [rows[:: -(-len(rows) // MOMENT_ROWS) or 1] for rows in every]
-    return overlap(*(rows - rows.mean(0) for rows in some))
+    sampled = []
+    for modality in (one, other):
+        rows = usual_rows(context, modality)
+        stride = -(-len(rows) // MOMENT_ROWS) or 1
+        sampled.append(rows[::stride])
+    return overlap(*(rows - rows.mean(0) for rows in sampled))
 
 
 @once
 def gaussian(context: Context, modality: str) -> "Gaussian":
     """Return the Gaussian with the mean and covariance of the rows of the usual space."""
-    return Gaussian.of(own_rows(context, modality))
+    return Gaussian.of(usual_rows(context, modality))
 
 
 class Overlap(NamedTuple):
@@ -82,11 +85,11 @@ def overlap(a: np.ndarray, b: np.ndarray) -> Overlap:
     """
     d = a.shape[1]
     product = (traceless(a) * traceless(b)).sum()
-    plain = math.sqrt((traceless(a) ** 2).sum() * (traceless(b) ** 2).sum())
-    own = [max((traceless(x[::2]) * traceless(x[1::2])).sum(), 0.0) for x in (a, b)]
-    length = math.sqrt(own[0] * own[1])
-    z = product / plain * math.sqrt((d - 1) * (d + 2) / 2) if plain > 0 and d > 1 else 0.0
-    return Overlap(float(product / length) if length > 0 else 0.0, float(z))
+    biased_norms = math.sqrt((traceless(a) ** 2).sum() * (traceless(b) ** 2).sum())
+    squares = [max((traceless(x[::2]) * traceless(x[1::2])).sum(), 0.0) for x in (a, b)]
+    norms = math.sqrt(squares[0] * squares[1])
+    z = product / biased_norms * math.sqrt((d - 1) * (d + 2) / 2) if biased_norms > 0 and d > 1 else 0.0
+    return Overlap(float(product / norms) if norms > 0 else 0.0, float(z))
 
 
 def traceless(x: np.ndarray) -> np.ndarray:
@@ -109,7 +112,8 @@ class Gaussian(NamedTuple):
         mean = x.mean(0)
         if len(x) <= x.shape[1]:  # with fewer rows than dimensions, the centered rows are a root
             return cls(mean, (x - mean) / len(x) ** 0.5)
-        covariance = total((block := part.double() - mean).T @ block for part in x.split(MOMENT_BLOCK)) / len(x)
+        blocks = (part.double() - mean for part in x.split(MOMENT_BLOCK))
+        covariance = total(block.T @ block for block in blocks) / len(x)
         values, vectors = torch.linalg.eigh(covariance)
         return cls(mean, (vectors * values.clamp(min=0).sqrt()).T.float())
 
@@ -147,17 +151,20 @@ def foreign_rows(unit: np.ndarray, seed: int) -> Foreign | None:
     rows = unit[numbers].astype(np.float64)
     squares = np.square(rows @ rows.T) * rows.shape[1]
     np.fill_diagonal(squares, 0)
-    for start in (_apart(squares), _two_blocks(squares, generator)):
+    for start in (_minority(squares), _two_blocks(squares, generator)):
         group = _refined(rows, start)
         if not LEAST_OF_GROUP <= group.sum() <= len(rows) - LEAST_OF_GROUP:
             continue
         group = group if group.mean() <= 0.5 else ~group
-        found, local = overlap(rows[group], rows[~group]), overlap(_local(rows[group]), _local(rows[~group]))
-        if found.value < RELATED and local.value < RELATED_LOCALLY and _separation(rows, group, generator) > SEPARATED:
-            inside = _nearer(unit, rows[group], rows[~group])
-            means = [unit[each].mean(0, dtype=np.float64) for each in (inside, ~inside)]
+        moments = overlap(rows[group], rows[~group])
+        differences = overlap(_local_differences(rows[group]), _local_differences(rows[~group]))
+        if moments.value >= RELATED or differences.value >= RELATED_LOCALLY:
+            continue
+        if _separation(rows, group, generator) > SEPARATED:
+            in_group = _nearer(unit, rows[group], rows[~group])
+            means = [unit[mask].mean(0, dtype=np.float64) for mask in (in_group, ~in_group)]
             cosine = means[0] @ means[1] / (np.linalg.norm(means[0]) * np.linalg.norm(means[1]))
-            return Foreign(np.flatnonzero(inside), found, float(cosine))
+            return Foreign(np.flatnonzero(in_group), moments, float(cosine))
     return None
 
 
@@ -171,19 +178,19 @@ def _separation(rows: np.ndarray, group: np.ndarray, generator: np.random.Genera
         learned[generator.permutation(members)[: len(members) // 2]] = True
     first, second = traceless(rows[learned & group]), traceless(rows[learned & ~group])
     difference = first / np.linalg.norm(first) - second / np.linalg.norm(second)
-    sides = [rows[~learned & of] for of in (group, ~group)]
-    along = [np.einsum("nd,nd->n", side @ difference, side) for side in sides]
-    return float((along[0].mean() - along[1].mean()) / max(along[0].std() + along[1].std(), 1e-12))
+    held_out = [rows[~learned & mask] for mask in (group, ~group)]
+    one, other = (np.einsum("nd,nd->n", x @ difference, x) for x in held_out)
+    return float((one.mean() - other.mean()) / max(one.std() + other.std(), 1e-12))
 
 
-def _local(x: np.ndarray) -> np.ndarray:
+def _local_differences(x: np.ndarray) -> np.ndarray:
     """Return the difference between each row and its nearest row."""
     cosines = x @ x.T
     np.fill_diagonal(cosines, -2)
     return x - x[cosines.argmax(1)]
 
 
-def _apart(squares: np.ndarray) -> np.ndarray:
+def _minority(squares: np.ndarray) -> np.ndarray:
     """Return the mask of rows whose median squared cosine is well below the usual: a minority foreign to the others."""
     medians = np.median(squares, axis=1)
     return medians < 0.2 * np.median(medians)
@@ -232,48 +239,50 @@ MOST = 0.1  # largest share of misplaced rows; more indicate a different fault
 def misplaced_rows(context: Context) -> Findings:
     if len(context.sets) < 2:
         context.skip("misplaced_rows", "one modality only")
-    for one, other in context.of_one_space("misplaced_rows", combinations(context.sets, 2)):
-        numbers = [context.sample(name)[own(context, name)] for name in (one, other)]
+    for one, other in context.same_dimension("misplaced_rows", combinations(context.sets, 2)):
+        numbers = [context.sample(name)[usual_mask(context, name)] for name in (one, other)]
         if min(map(len, numbers)) < LEAST:
             context.skip("misplaced_rows", f"fewer than {LEAST} rows of both", one, other)
             continue
-        rows = [own_rows(context, name) for name in (one, other)]
+        rows = [usual_rows(context, name) for name in (one, other)]
         scores = _scores(rows, [np.zeros(len(x), dtype=bool) for x in rows], context.seed)
         # refit without the misplaced rows, which rotate the direction
         scores = _scores(rows, [scores[0] < 0, scores[1] > 0], context.seed)
         astray = [scores[0] < 0, scores[1] > 0]
-        middles, spreads = zip(*map(_middle_and_spread, scores), strict=True)
-        if middles[0] - middles[1] < AWAY * max(spreads):
+        medians, spreads = zip(*map(_middle_and_spread, scores), strict=True)
+        if medians[0] - medians[1] < AWAY * max(spreads):
             context.skip("misplaced_rows", "no gap between the modalities", one, other)
             continue
-        for side, (name, beside) in enumerate(((one, other), (other, one))):
-            away, among = (np.abs(scores[side] - middles[k]) / spreads[k] for k in (side, 1 - side))
-            found = np.flatnonzero(astray[side] & (away > AWAY) & (among < AMONG))
-            if 0 < len(found) <= MOST * len(numbers[side]):
-                values = {"count": len(found), "n": len(numbers[side]), "usual": float(np.delete(away, found).max())}
-                values |= {"away": float(away[found].min()), "among": float(among[found].max())}
-                rows_found = numbers[side][found].tolist()
-                yield finding("misplaced_rows", "error", name, beside, **values, rows=rows_found)
+        for side, (name, opposite) in enumerate(((one, other), (other, one))):
+            away, among = (np.abs(scores[side] - medians[k]) / spreads[k] for k in (side, 1 - side))
+            misplaced = np.flatnonzero(astray[side] & (away > AWAY) & (among < AMONG))
+            if 0 < len(misplaced) <= MOST * len(numbers[side]):
+                values = {"count": len(misplaced), "n": len(numbers[side]), "rows": numbers[side][misplaced].tolist()}
+                values |= {"usual": float(np.delete(away, misplaced).max())}
+                values |= {"away": float(away[misplaced].min()), "among": float(among[misplaced].max())}
+                yield finding("misplaced_rows", "error", name, opposite, **values)
 
 
 def _scores(rows: list[np.ndarray], astray: list[np.ndarray], seed: int) -> list[np.ndarray]:
     """Project both modalities on a discriminant fitted on the other half of the rows; 0 is midway between the means."""
     generator = np.random.default_rng(seed)
-    half = [generator.permutation(len(x)) % 2 == 0 for x in rows]
+    first_halves = [generator.permutation(len(x)) % 2 == 0 for x in rows]
     scores = [np.empty(len(x)) for x in rows]
-    for part in (True, False):
-        numbers = [np.flatnonzero((h == part) & ~a)[:FIT] for h, a in zip(half, astray, strict=True)]
-        fit = [x[each].astype(np.float64) for x, each in zip(rows, numbers, strict=True)]
+    for fit_on_first in (True, False):
+        fit = []
+        for x, is_first, is_astray in zip(rows, first_halves, astray, strict=True):
+            numbers = np.flatnonzero((is_first == fit_on_first) & ~is_astray)[:FIT]
+            fit.append(x[numbers].astype(np.float64))
         means = [x.mean(0) for x in fit]
         first, second = ((x - mean).T @ (x - mean) / len(x) for x, mean in zip(fit, means, strict=True))
         scatter = first + second
         scatter[np.diag_indices_from(scatter)] += np.trace(scatter) / len(scatter)
         direction = np.linalg.solve(scatter, means[0] - means[1])
         middle = (means[0] + means[1]) @ direction / 2
-        for x, h, score in zip(rows, half, scores, strict=True):
+        for x, is_first, score in zip(rows, first_halves, scores, strict=True):
             for start in range(0, len(x), BLOCK):
                 block = slice(start, start + BLOCK)
-                score[block] = np.where(h[block] != part, x[block] @ direction - middle, score[block])
+                score[block] = np.where(is_first[block] != fit_on_first, x[block] @ direction - middle, score[block])
     return scores
 
 
@@ -293,21 +302,23 @@ SURE = 4.0  # standard errors
 def modality_gap(context: Context) -> Findings:
     if len(context.sets) < 2:
         context.skip("modality_gap", "one modality only")
-    for one, other in context.of_one_space("modality_gap", combinations(in_order(context.sets), 2)):
+    for one, other in context.same_dimension("modality_gap", combinations(in_order(context.sets), 2)):
         generator = np.random.default_rng(context.seed)
         rows = {name: context.unit(name) for name in (one, other)}
         rows = {name: unit[generator.permutation(len(unit))[:INDEX]] for name, unit in rows.items()}
         if min(map(len, rows.values())) <= NEIGHBORS:
             context.skip("modality_gap", f"no more than {NEIGHBORS} rows of both", one, other)
             continue
-        index, is_other = np.concatenate([*rows.values()]), np.repeat([False, True], [*map(len, rows.values())])
+        index = np.concatenate([*rows.values()])
+        is_other = np.repeat([False, True], [*map(len, rows.values())])
         shares = {}
         for modality, unit in rows.items():
-            mine = is_other == (modality == other)
+            same_modality = is_other == (modality == other)
             cosines = unit[:QUERIES] @ index.T
-            cosines[np.arange(len(cosines)), np.flatnonzero(mine)[: len(cosines)]] = -np.inf
+            cosines[np.arange(len(cosines)), np.flatnonzero(same_modality)[: len(cosines)]] = -np.inf
             top = np.argpartition(-cosines, NEIGHBORS - 1, axis=1)[:, :NEIGHBORS]
-            share, chance = mine[top].mean(1), (len(unit) - 1) / (len(index) - 1)
+            share = same_modality[top].mean(1)
+            chance = (len(unit) - 1) / (len(index) - 1)
             error = float(share.std(ddof=1) / np.sqrt(len(share)))
             shares[modality] = {"share": float(share.mean()), "error": error, "chance": chance}
         gap = float(np.linalg.norm(rows[one].mean(0) - rows[other].mean(0)))

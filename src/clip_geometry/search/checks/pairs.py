@@ -14,8 +14,8 @@ import torch
 
 from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.checks import ROWS, Context, Findings, add_check, chosen, finding, once
-from clip_geometry.search.checks.modalities import foreign_numbers, gaussian, own_rows, shared_space
+from clip_geometry.search.checks import ROWS, Context, Findings, add_check, finding, once, selected
+from clip_geometry.search.checks.modalities import foreign_numbers, gaussian, shared_space, usual_rows
 
 LEAST = 20  # fewer pairs prove nothing
 QUERIES = 2000
@@ -39,10 +39,11 @@ FEW = 0.05  # share of the pairs; below it, a few hard items of a weak model loo
 
 @add_check
 def unrelated_spaces(context: Context) -> Findings:
-    for one, other, found in _matchings(context, "unrelated_spaces"):
-        if _unrelated(context, one, other, found):
-            overlapping, n = shared_space(context, one, other), len(found.queries)
-            values = {"count": min(int((found.corrected > 0.5).sum()), n), "n": n, "z": found.z}
+    for one, other, matched in _matchings(context, "unrelated_spaces"):
+        if _unrelated(context, one, other, matched):
+            overlapping = shared_space(context, one, other)
+            n = len(matched.queries)
+            values = {"count": min(int((matched.corrected > 0.5).sum()), n), "n": n, "z": matched.z}
             values |= {"overlap": overlapping.value, "overlap_z": overlapping.z}
             values["partners"] = partners(context, one, other)
             yield finding("unrelated_spaces", "warning", one, other, **values)
@@ -50,20 +51,28 @@ def unrelated_spaces(context: Context) -> Findings:
 
 @add_check
 def shifted_pairs(context: Context) -> Findings:
-    for one, other, found in _matchings(context, "shifted_pairs"):
-        names, pairs, segments = (one, other), context.pairs(one, other) or (), []
-        for shift, side, first, last, better, z in found.segments:
+    for one, other, matched in _matchings(context, "shifted_pairs"):
+        couple = (one, other)
+        pairs = context.pairs(one, other) or ()
+        segments = []
+        for shift, side, first, last, better, z in matched.segments:
             rows, others = pairs[side], pairs[1 - side]
-            ends = [int(others[(k + (-shift if side else shift)) % found.n]) for k in (first, last)]
-            segment = {"modality": names[side], "first": int(rows[first]), "last": int(rows[last])}
-            segment |= {"partner": names[1 - side], "partners": ends}
+            offset = -shift if side else shift
+            ends = [int(others[(k + offset) % matched.n]) for k in (first, last)]
+            segment = {"modality": couple[side], "first": int(rows[first]), "last": int(rows[last])}
+            segment |= {"partner": couple[1 - side], "partners": ends}
             segments.append(segment | {"shift": shift, "count": better, "z": z})
         if segments:
-            whole = segments[0]["first"] == 0 and segments[0]["last"] == len(context.sets[segments[0]["modality"]]) - 1
-            largest = max(segments, key=lambda each: each["count"])
+            start = segments[0]
+            whole = start["first"] == 0 and start["last"] == len(context.sets[start["modality"]]) - 1
+            largest = max(segments, key=lambda segment: segment["count"])
             values = {name: largest[name] for name in ("shift", "first", "last")}
-            values |= {"count": sum(each["count"] for each in segments), "n": len(found.queries), "pairs": found.n}
-            values |= {"segments": segments, "whole": whole, "z_given": found.z}
+            values |= {
+                "count": sum(segment["count"] for segment in segments),
+                "n": len(matched.queries),
+                "pairs": matched.n,
+            }
+            values |= {"segments": segments, "whole": whole, "z_given": matched.z}
             yield finding("shifted_pairs", "error", one, other, **values)
 
 
@@ -71,17 +80,21 @@ def shifted_pairs(context: Context) -> Findings:
 def shuffled_pairs(context: Context) -> Findings:
     from scipy.special import bdtrc  # imported here because it takes 0.2 seconds, and `measure` does not need it
 
-    for one, other, found in _matchings(context, "shuffled_pairs"):
-        n, far = len(found.queries), int((found.corrected > 0.5).sum() / 2)
+    for one, other, matched in _matchings(context, "shuffled_pairs"):
+        n = len(matched.queries)
+        far = int((matched.corrected > 0.5).sum() / 2)
         p_value = float(bdtrc(far - 1, n, CLEAN)) if far else 1.0
-        if p_value >= CLEAN_P_VALUE or _unrelated(context, one, other, found):
+        if p_value >= CLEAN_P_VALUE or _unrelated(context, one, other, matched):
             continue
-        tail = random_share(found.corrected, 1 / found.candidates)
-        random, most = found.at_chance, tail.share + 2 * tail.error
-        named = random or (tail.gain > LIKELIHOOD and most > FEW)
-        severity = "note" if not named else "error" if tail.share > MANY else "warning"
-        values = {**tail._asdict(), "most": min(1.0, most), "named": named, "far": far, "n": n, "pairs": found.n}
-        values |= {"p_value": max(p_value, 1e-300), "z": found.z, "random": random, "shifted": bool(found.segments)}
+        tail = random_share(matched.corrected, 1 / matched.candidates)
+        random = matched.at_chance
+        upper = tail.share + 2 * tail.error
+        reported = random or (tail.gain > LIKELIHOOD and upper > FEW)
+        severity = "error" if tail.share > MANY else "warning"
+        if not reported:
+            severity = "note"
+        values = {**tail._asdict(), "most": min(1.0, upper), "named": reported, "far": far, "n": n, "pairs": matched.n}
+        values |= {"p_value": max(p_value, 1e-300), "z": matched.z, "random": random, "shifted": bool(matched.segments)}
         values["partners"] = partners(context, one, other) if random else None
         yield finding("shuffled_pairs", severity, one, other, **values)
 
@@ -127,13 +140,14 @@ class Matching(NamedTuple):
 @once
 def matching(context: Context, one: str, other: str) -> Matching | None:
     """Match the pairs of two modalities, without rows from another space; return None if there are too few pairs."""
-    both = [each[:ROWS] for each in context.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2]
-    usable = distinct = np.ones(len(both[0]), dtype=bool)
-    for modality, rows in zip((one, other), both, strict=True):
+    pairs = context.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
+    numbers = {one: pairs[0][:ROWS], other: pairs[1][:ROWS]}
+    usable = distinct = np.ones(len(numbers[one]), dtype=bool)
+    for modality, rows in numbers.items():
         usable = usable & context.valid(modality)[rows] & ~np.isin(rows, foreign_numbers(context, modality))
         distinct = distinct & (context.first_equal(modality)[rows] == rows)
-    unit = [context.unit_rows(modality, rows) for modality, rows in zip((one, other), both, strict=True)]
-    return match(unit[0], unit[1], usable, distinct, context.seed)
+    a, b = (context.unit_rows(modality, rows) for modality, rows in numbers.items())
+    return match(a, b, usable, distinct, context.seed)
 
 
 def _matchings(context: Context, check: str) -> Iterator[tuple[str, str, Matching]]:
@@ -141,19 +155,20 @@ def _matchings(context: Context, check: str) -> Iterator[tuple[str, str, Matchin
     if not context.couples:
         context.skip(check, "no rows of two modalities pair")
     for one, other in context.couples:
-        if (found := matching(context, one, other)) is None:
+        matched = matching(context, one, other)
+        if matched is None:
             context.skip(check, f"fewer than {LEAST} distinct pairs", one, other)
         else:
-            yield one, other, found
+            yield one, other, matched
 
 
-def _unrelated(context: Context, one: str, other: str, found: Matching) -> bool:
+def _unrelated(context: Context, one: str, other: str, matched: Matching) -> bool:
     """Return whether the pairs match at chance and no other order of the rows would give them partners.
 
     For trained models, the cosine with the nearest row of the other modality exceeds that of noise by 2.8 to 5.7
     deviations; for untrained and weak models (recall below 2%), by at most 0.3.
     """
-    if not found.at_chance:
+    if not matched.at_chance:
         return False
     near = partners(context, one, other)
     return near["cosine"] <= near["noise"] + near["deviation"]
@@ -167,14 +182,14 @@ def partners(context: Context, one: str, other: str) -> dict[str, float]:
         cosine, the mean cosine of n sampled rows with their nearest row of the other modality, both centered; noise and
         deviation, its mean and standard deviation for independent Gaussian rows of equal means and covariances; and n.
     """
-    rows = [own_rows(context, modality) for modality in (one, other)]
+    rows = [usual_rows(context, modality) for modality in (one, other)]
     queries = context.queries(len(rows[0]), len(rows[1]))
-    near = _nearest_cosines(rows[0], rows[1], queries)
+    nearest_cosines = _nearest_cosines(rows[0], rows[1], queries)
     generator = torch.Generator().manual_seed(context.seed)
     drawn = [gaussian(context, name).draw(len(x), generator) for name, x in zip((one, other), rows, strict=True)]
     noise = _nearest_cosines(drawn[0], drawn[1], queries)
-    found = {"cosine": near.mean(), "noise": noise.mean(), "deviation": noise.std()}
-    return {name: float(value) for name, value in found.items()} | {"n": len(queries)}
+    statistics = {"cosine": nearest_cosines.mean(), "noise": noise.mean(), "deviation": noise.std()}
+    return {name: float(value) for name, value in statistics.items()} | {"n": len(queries)}
 
 
 def _nearest_cosines(a: np.ndarray, b: np.ndarray, queries: np.ndarray) -> np.ndarray:
@@ -192,24 +207,24 @@ def _nearest_cosines(a: np.ndarray, b: np.ndarray, queries: np.ndarray) -> np.nd
 class _CenteredPairs:
     """Aligned unit rows, centered in place. Unusable rows become zero: they keep their positions and match nothing."""
 
-    def __init__(self, a: np.ndarray, b: np.ndarray, usable: np.ndarray, among: np.ndarray):
+    def __init__(self, a: np.ndarray, b: np.ndarray, usable: np.ndarray, candidates: np.ndarray):
         for x in (a, b):
-            x -= chosen(x, usable).mean(0)
+            x -= selected(x, usable).mean(0)
             x[~usable] = 0
         self.a, self.b = a, b
-        self.usable, self.among, self.n = usable, among, len(a)
+        self.usable, self.candidates, self.n = usable, candidates, len(a)
         gram = (self.a.T @ self.a).astype(np.float64) * (self.b.T @ self.b)
         self.deviation = math.sqrt(max(gram.sum(), 0.0)) / self.n  # of the product of two random rows
 
     def percentiles(self, rows: np.ndarray, partners: np.ndarray) -> np.ndarray:
-        own = np.einsum("nd,nd->n", self.a[rows], self.b[partners])[:, None]
-        found = np.empty((len(rows), 2))
-        for k, (left, right, excluded) in enumerate(
-            ((self.a[rows], self.b, partners), (self.b[partners], self.a, rows))
-        ):
-            ahead = (left @ right[self.among].T >= own) & (self.among[None] != excluded[:, None])
-            found[:, k] = ahead.sum(1) / max(1, len(self.among) - 1)
-        return found
+        """Return the share of candidates that are at least as near as the partner, (q, 2), in each direction."""
+        partner_cosines = np.einsum("nd,nd->n", self.a[rows], self.b[partners])[:, None]
+        percentiles = np.empty((len(rows), 2))
+        directions = (self.a[rows], self.b, partners), (self.b[partners], self.a, rows)
+        for k, (left, right, excluded) in enumerate(directions):
+            ahead = (left @ right[self.candidates].T >= partner_cosines) & (self.candidates[None] != excluded[:, None])
+            percentiles[:, k] = ahead.sum(1) / max(1, len(self.candidates) - 1)
+        return percentiles
 
 
 def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray, seed: int) -> Matching | None:
@@ -222,17 +237,21 @@ def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray
     numbers = np.flatnonzero(usable & distinct)
     if len(numbers) < LEAST:
         return None
-    queries, among = (
-        np.sort(generator.choice(numbers, min(len(numbers), most), replace=False)) for most in (QUERIES, CANDIDATES)
+    queries, candidates = (
+        np.sort(generator.choice(numbers, min(len(numbers), limit), replace=False)) for limit in (QUERIES, CANDIDATES)
     )
-    pairs = _CenteredPairs(a, b, usable, among)
+    pairs = _CenteredPairs(a, b, usable, candidates)
     given = pairs.percentiles(queries, queries)
-    corrected, segments = given, []
-    while len(segments) < SEGMENTS and (found := _segment(pairs, queries, corrected)) is not None:
-        segment, corrected = found
+    corrected = given
+    segments = []
+    while len(segments) < SEGMENTS:
+        shifted = _segment(pairs, queries, corrected)
+        if shifted is None:
+            break
+        segment, corrected = shifted
         segments.append(segment)
     z = np.einsum("nd,nd->", pairs.a, pairs.b, dtype=np.float64) / (pairs.deviation * math.sqrt(len(a)) or 1.0)
-    return Matching(len(a), queries, given, float(z), tuple(segments), corrected, len(among))
+    return Matching(len(a), queries, given, float(z), tuple(segments), corrected, len(candidates))
 
 
 def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray) -> tuple[Segment, np.ndarray] | None:
@@ -247,24 +266,27 @@ def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray
     astray = given > AT_CHANCE
     if astray.sum() < LEAST // 4 or not pairs.deviation:
         return None
-    n, least = pairs.n, 1 / len(pairs.among)
+    n = pairs.n
+    least = 1 / len(pairs.candidates)
     shift, z = _shift(pairs, queries[astray])
     if not shift:
         return None
 
     def after(rows: np.ndarray, side: int) -> np.ndarray:
-        return pairs.percentiles(*((rows, (rows + shift) % n) if side == 0 else ((rows - shift) % n, rows)))
+        if side == 0:
+            return pairs.percentiles(rows, (rows + shift) % n)
+        return pairs.percentiles((rows - shift) % n, rows)
 
     def run(rows: np.ndarray, side: int) -> tuple[int, int, float]:
         place = np.searchsorted(queries, rows).clip(max=len(queries) - 1)
-        before, unknown = given[place], queries[place] != rows
-        before[unknown] = pairs.percentiles(rows[unknown], rows[unknown]).mean(1)
+        before = given[place]
+        unsampled = queries[place] != rows
+        before[unsampled] = pairs.percentiles(rows[unsampled], rows[unsampled]).mean(1)
         return _largest_run(np.log(before + least) - np.log(after(rows, side).mean(1) + least) - DRIFT)
 
-    side, total = 1, run(queries, 1)[2]
-    if (other := run(queries, 0)[2]) > total + MARGIN:  # the run is one row longer in the modality that is shifted
-        side, total = 0, other
-    if total < (2 * math.log(n) - math.log(P_VALUE)) / DECAY:
+    totals = [run(queries, side)[2] for side in (0, 1)]
+    side = 0 if totals[0] > totals[1] + MARGIN else 1  # the run is one row longer in the modality that is shifted
+    if totals[side] < (2 * math.log(n) - math.log(P_VALUE)) / DECAY:
         return None
     ends = [queries[k] for k in run(queries, side)[:2]]
     # every row near both ends, including copies and rows that were not sampled
@@ -273,10 +295,10 @@ def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray
     rows = np.union1d(queries, near)
     first, last = (int(rows[k]) for k in run(rows, side)[:2])
     inside = (queries >= first) & (queries <= last)
-    put_right = percentiles.copy()
-    put_right[inside] = after(queries[inside], side)
-    better = int((put_right.mean(1) < given)[inside].sum())
-    return Segment(shift, side, first, last, better, z), put_right
+    corrected = percentiles.copy()
+    corrected[inside] = after(queries[inside], side)
+    better = int((corrected.mean(1) < given)[inside].sum())
+    return Segment(shift, side, first, last, better, z), corrected
 
 
 def _largest_run(values: np.ndarray) -> tuple[int, int, float]:
@@ -368,14 +390,16 @@ def _log_likelihood(scores: np.ndarray, mixed: bool) -> float:
     mixed: whether a standard normal component is added.
     """
     share = 0.5 if mixed else 0.0
-    own = scores <= np.median(scores) if mixed else np.ones(len(scores), bool)
-    mean, deviation = min(scores[own].mean(), 0.0), min(max(scores[own].std(), 0.1), 1.0)
+    low_half = scores <= np.median(scores) if mixed else np.ones(len(scores), bool)
+    mean = min(scores[low_half].mean(), 0.0)
+    deviation = min(max(scores[low_half].std(), 0.1), 1.0)
     flat = np.exp(-(scores**2) / 2)
     total = -np.inf
     for _ in range(200):
         matched = np.exp(-(((scores - mean) / deviation) ** 2) / 2) / deviation
         density = share * flat + (1 - share) * matched
-        before, total = total, float(np.log(np.maximum(density, 1e-300)).sum())
+        before = total
+        total = float(np.log(np.maximum(density, 1e-300)).sum())
         if total - before < 1e-4 * len(scores) ** 0.5:
             break
         weights = (1 - share) * matched / np.maximum(density, 1e-300)

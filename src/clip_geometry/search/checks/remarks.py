@@ -58,11 +58,11 @@ def remarks_on(
             continue
         untrained = all("/fresh" in str(each.provenance.get("model")) for each in (first, second))
         try:
-            found = out_of_order(first, second, pairs(one, other), several=several)
+            remark = out_of_order(first, second, pairs(one, other), several=several)
         except InputError:  # no rows pair; the measures of pairs report it
             continue
-        if found and not untrained:
-            yield found
+        if remark and not untrained:
+            yield remark
 
 
 def looks_transposed(embeddings: Embeddings) -> bool:
@@ -91,14 +91,16 @@ def out_of_order(
     a, b = (_unit(each.vectors, rows[numbers]) for each, rows in zip((first, second), pairs, strict=True))
     numbers = np.arange(len(numbers))
     distinct = (first_equal(a) == numbers) & (first_equal(b) == numbers)
-    found = match(a, b, ~np.isnan((a + b).sum(1)), distinct, seed=0)  # centers both
-    if found is None or min(np.abs(a).max(), np.abs(b).max()) < ROUNDING:
+    matched = match(a, b, ~np.isnan((a + b).sum(1)), distinct, seed=0)  # centers both
+    if matched is None or min(np.abs(a).max(), np.abs(b).max()) < ROUNDING:
         return None
-    shift, *_, better, _ = max(found.segments, key=lambda each: each.better, default=(0, 0, 0))
-    if not (shift or found.at_chance):
+    shift, *_, better, _ = max(matched.segments, key=lambda segment: segment.better, default=(0, 0, 0))
+    if not (shift or matched.at_chance):
         return None
     couple = (first.modality, second.modality)
-    return WORDS("order", couple=couple, several=several, shift=shift, better=better, n=len(found.queries), z=found.z)
+    return WORDS(
+        "order", couple=couple, several=several, shift=shift, better=better, n=len(matched.queries), z=matched.z
+    )
 
 
 def _unit(vectors: Any, rows: np.ndarray) -> np.ndarray:

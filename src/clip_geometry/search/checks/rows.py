@@ -22,29 +22,32 @@ QUERIES, INDEX = 500, 5000
 
 @add_check
 def not_unit(context: Context) -> Findings:
-    for modality, each in context.sets.items():
+    for modality, embeddings in context.sets.items():
         lengths = context.lengths(modality)[context.valid(modality)]
         off = np.abs(lengths - 1) > TOLERANCE
         if not off.any():
             continue
-        few, median, many = np.quantile(lengths, [0.01, 0.5, 0.99])
+        low, median, high = np.quantile(lengths, [0.01, 0.5, 0.99])
         # lengths that vary are sometimes near 1 by chance, but no more often than near the neighboring values
         around = off & (np.abs(lengths - 1) < 3 * TOLERANCE)
         partly = bool((~off).sum() > max(TOLERANCE * len(lengths), 2 * around.sum()))
-        same = bool(many - few < TOLERANCE * median)
-        raw = "key" in each.provenance  # a store of this package, which holds raw rows by design
-        severity = "error" if partly else "note" if raw or same else "warning"
+        same = bool(high - low < TOLERANCE * median)
+        raw = "key" in embeddings.provenance  # a store of this package, which holds raw rows by design
+        severity = "note" if raw or same else "warning"
+        if partly:
+            severity = "error"
         values = {"count": int(off.sum()), "n": len(lengths), "partly": partly, "same": same, "raw": raw}
-        quantiles = [float(few), float(median), float(many)]
+        quantiles = [float(low), float(median), float(high)]
         yield finding(
-            "not_unit", severity, modality, **values, quantiles=quantiles, **_first_by_product(context, modality)
+            "not_unit", severity, modality, **values, quantiles=quantiles, **_changed_by_length(context, modality)
         )
 
 
-def _first_by_product(context: Context, modality: str) -> dict[str, int]:
+def _changed_by_length(context: Context, modality: str) -> dict[str, int]:
     """Count the queries whose nearest row by inner product differs from their nearest row by cosine."""
     generator = np.random.default_rng(context.seed)
-    unit, sample = context.unit(modality), context.sample(modality)
+    unit = context.unit(modality)
+    sample = context.sample(modality)
     index = generator.permutation(len(unit))[:INDEX]
     cosines = unit[index[:QUERIES]] @ unit[index].T
     np.fill_diagonal(cosines, -np.inf)
@@ -70,18 +73,22 @@ def dead_dimensions(context: Context) -> Findings:
         if n < LEAST:
             context.skip("dead_dimensions", f"fewer than {LEAST} rows", modality)
             continue
-        others = [each for name, (each, *_) in constant.items() if name != modality and len(each) == d]
-        shared = bool(others) and not any((dead & ~each).any() for each in others)
+        others = [mask for name, (mask, *_) in constant.items() if name != modality and len(mask) == d]
+        shared = bool(others) and not any((dead & ~mask).any() for mask in others)
         by_design = shared or dead.mean() < BY_DESIGN
         mean = rows.mean(0)
         centered = rows[:, ~dead] - mean[~dead]
         variances = np.linalg.eigvalsh(centered.T @ centered / n) if centered.size else np.zeros(0)
         distinct = len(np.unique(context.first_equal(modality)[context.sample(modality)[:n]]))
-        rank, possible = int((variances > ROUNDING).sum()), min(distinct - 1, d - int(dead.sum()))
+        rank = int((variances > ROUNDING).sum())
+        possible = min(distinct - 1, d - int(dead.sum()))
         average = float(mean @ mean)
-        low_rank, collapsed = rank < RANK * possible, average > ONE_DIRECTION
+        low_rank = rank < RANK * possible
+        collapsed = average > ONE_DIRECTION
         if dead.any() or low_rank or collapsed:
-            severity = "error" if collapsed else "warning" if dead.any() and not by_design else "note"
+            severity = "warning" if dead.any() and not by_design else "note"
+            if collapsed:
+                severity = "error"
             values = {"dead": int(dead.sum()), "zero": zero, "by_design": by_design, "shared": shared, "d": d, "n": n}
             values |= {"rank": rank, "possible": possible, "low_rank": low_rank, "collapsed": collapsed}
             values |= {"average_cosine": average, "coordinates": np.flatnonzero(dead).tolist()}
@@ -96,7 +103,8 @@ def _constant(context: Context, modality: str) -> tuple[np.ndarray, int, np.ndar
     if not len(raw):
         return np.zeros(raw.shape[1], dtype=bool), 0, rows
     spreads = [x.std(0) for x in (rows, raw)]
-    return np.any([s <= FLAT * np.median(s) for s in spreads], axis=0), int((raw == 0).all(0).sum()), rows
+    constant = np.any([spread <= FLAT * np.median(spread) for spread in spreads], axis=0)
+    return constant, int((raw == 0).all(0).sum()), rows
 
 
 FEW = 100  # with 100 rows, a share near one half has a standard error of 5 percentage points
@@ -104,8 +112,9 @@ FEW = 100  # with 100 rows, a share near one half has a standard error of 5 perc
 
 @add_check
 def too_few_rows(context: Context) -> Findings:
-    for modality, each in context.sets.items():
-        n, d = int(context.valid(modality).sum()), each.dim
+    for modality, embeddings in context.sets.items():
+        n = int(context.valid(modality).sum())
+        d = embeddings.dim
         if n < max(FEW, 2 * d):
             severity = "warning" if n < FEW else "note"
             values = {"n": n, "d": d, "error": 50 / max(1, n) ** 0.5, "few": n < FEW}
@@ -136,16 +145,16 @@ class RoundingGrid(NamedTuple):
 
 @add_check
 def low_precision(context: Context) -> Findings:
-    for modality, each in context.sets.items():
+    for modality, embeddings in context.sets.items():
         numbers = context.sample(modality)[:FEW_ROWS]
         if len(numbers) < 2:
             context.skip("low_precision", "fewer than 2 rows", modality)
             continue
-        stored = str(getattr(each.vectors, "dtype", "")).removeprefix("torch.")
-        rows = np.asarray(each.vectors[numbers], dtype=np.float32)
+        stored = str(getattr(embeddings.vectors, "dtype", "")).removeprefix("torch.")
+        rows = np.asarray(embeddings.vectors[numbers], dtype=np.float32)
         grid = grid_of(rows, context.seed)
         if grid is not None:
-            changed, places, error = _by_rounding(rows, grid, context.seed)
+            changed, places, error = _effect_of_rounding(rows, grid, context.seed)
             severity = "note" if grid.format == "float16" else "warning"
             values = {"format": grid.format, "exact": grid.exact, "stored": stored, "n": len(rows)}
             values |= {"changed": changed, "places": places, "cosine_error": error}
@@ -169,8 +178,8 @@ def _uniform(rows: np.ndarray) -> RoundingGrid | None:
     """Detect whole multiples of a step: one step per row, or one for all rows."""
     steps = np.array([_least_gap(row) for row in rows])[:, None]
     counts = rows / steps
-    most = np.abs(counts).max()
-    if most < LEVELS and np.abs(counts - np.round(counts)).max() < OFF_GRID:
+    largest = np.abs(counts).max()
+    if largest < LEVELS and np.abs(counts - np.round(counts)).max() < OFF_GRID:
         return RoundingGrid("int8", bool(np.ptp(steps) < OFF_GRID * steps.mean()), np.broadcast_to(steps, rows.shape))
     step = _least_gap(rows)
     counts = rows / step
@@ -220,22 +229,24 @@ def _by_dimension(rows: np.ndarray, seed: int) -> RoundingGrid | None:
     Two rows have the same code in some columns. In all of these columns their ratio is the same: the ratio of their
     scales.
     """
-    few, generator = rows[:RATIO_ROWS], np.random.default_rng(seed)
-    low, span = few.min(0), np.ptp(few, axis=0)
+    sample = rows[:RATIO_ROWS]
+    generator = np.random.default_rng(seed)
+    low = sample.min(0)
+    span = np.ptp(sample, axis=0)
     varying = span > 0
     if varying.sum() < 2:
         return None
 
     def smooth(steps: int) -> np.ndarray:
-        return few + generator.uniform(-0.5, 0.5, few.shape) * span / steps
+        return sample + generator.uniform(-0.5, 0.5, sample.shape) * span / steps
 
     def ratios(values: np.ndarray) -> int:
         return _equal_ratios(values[:, varying].astype(np.float32))
 
-    found = ratios(few)
-    if found < max(20 * ratios(smooth(COARSE)), len(few) / 50, 5):
+    repeats = ratios(sample)
+    if repeats < max(20 * ratios(smooth(COARSE)), len(sample) / 50, 5):
         return None
-    gaps = np.diff(np.sort(few[:, varying], axis=0), axis=0)
+    gaps = np.diff(np.sort(sample[:, varying], axis=0), axis=0)
     gaps[gaps <= 1e-6 * span[varying]] = np.inf
     # unless the rows were scaled afterwards, values of a column repeat and are whole steps apart
     counts = np.median(span[varying] / gaps.min(0))
@@ -243,7 +254,7 @@ def _by_dimension(rows: np.ndarray, seed: int) -> RoundingGrid | None:
     step = span / STEPS
     if not exact:
         rounded = low + np.round((smooth(STEPS) - low) / np.where(varying, step, 1)) * step
-        if not found / 3 <= max(ratios(rounded), 1) <= 3 * found:
+        if not repeats / 3 <= max(ratios(rounded), 1) <= 3 * repeats:
             return None
     return RoundingGrid("int8 by dimension", exact, np.broadcast_to(step, rows.shape))
 
@@ -261,18 +272,18 @@ def _equal_ratios(rows: np.ndarray) -> int:
     return int((near & (ratios[:, 1:] > 0)).sum())
 
 
-def _by_rounding(rows: np.ndarray, grid: RoundingGrid, seed: int) -> tuple[int, int, float]:
+def _effect_of_rounding(rows: np.ndarray, grid: RoundingGrid, seed: int) -> tuple[int, int, float]:
     """Return how many top-ten places rounding of this size changes, the number of places, and the cosine error."""
     noise = np.random.default_rng(seed).uniform(-0.5, 0.5, rows.shape) * grid.step
-    both = []
+    cosines = []
     for x in (rows, rows + noise):
         unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-        cosines = unit @ unit.T
-        np.fill_diagonal(cosines, -2)
-        both.append(cosines)
+        table = unit @ unit.T
+        np.fill_diagonal(table, -2)
+        cosines.append(table)
     k = min(10, len(rows) - 1)
-    tops = [np.argpartition(-cosines, k - 1, axis=1)[:, :k] for cosines in both]
-    kept = sum(len(np.intersect1d(one, other)) for one, other in zip(*tops, strict=True))
-    off = ~np.eye(len(rows), dtype=bool)
+    tops = [np.argpartition(-table, k - 1, axis=1)[:, :k] for table in cosines]
+    unchanged = sum(len(np.intersect1d(one, other)) for one, other in zip(*tops, strict=True))
+    off_diagonal = ~np.eye(len(rows), dtype=bool)
     # the given rows and the noise carry one rounding error each
-    return k * len(rows) - kept, k * len(rows), float(np.std((both[1] - both[0])[off]))
+    return k * len(rows) - unchanged, k * len(rows), float(np.std((cosines[1] - cosines[0])[off_diagonal]))

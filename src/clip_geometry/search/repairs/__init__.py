@@ -68,9 +68,10 @@ class Known:
             raise InputError(f"known rows have the shapes {given or 'none'}; expected (n, d) with one d for all")
         positive_number(self.logit_scale, "logit_scale", of=", such as 100")
         sizes = {name: len(x) for name, x in self.rows.items()}
-        if self.relevance is not None and (known := getattr(self.relevance, "sizes", {})) != sizes:
-            of, given = (listed(f"{n} {name}" for name, n in each.items()) for each in (known, sizes))
-            raise InputError(f"relevance is of {of} rows, but {given} rows were given; they belong to the same rows")
+        if self.relevance is not None and self.relevance.sizes != sizes:
+            known = listed(f"{n} {name}" for name, n in self.relevance.sizes.items())
+            given = listed(f"{n} {name}" for name, n in sizes.items())
+            raise InputError(f"relevance is of {known} rows, but {given} rows were given; expected the same rows")
 
     @property
     def modalities(self) -> list[str]:
@@ -90,7 +91,7 @@ class Known:
             maps = {name: affine(name) for name in self.rows}
             return RepairView(maps, {} if self.kept is not None and pipeline in SHARED else None)
 
-        return kept_in(self.kept, ("view", pipeline), fitted)
+        return cached(self.kept, ("view", pipeline), fitted)
 
     def grades(self, kind: Kind) -> np.ndarray | None:
         """Return the grade of each item for each row as a query, (n, m); None if `relevance` does not say."""
@@ -101,7 +102,8 @@ class Known:
 
     def pairs(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the row numbers of all relevant pairs of two modalities."""
-        if (grades := self.grades((first, second))) is None:
+        grades = self.grades((first, second))
+        if grades is None:
             raise InputError("no pairs or labels of both modalities were given")
         return np.nonzero(grades)  # pyright: ignore[reportReturnType] # two arrays, since grades is a matrix
 
@@ -172,10 +174,10 @@ class Repair:
             itself: (n,) the number of each query among the items of its modality, whose score becomes −∞; None if the
                 queries are not items.
         """
-        found = {item: self.scores(query, q, item, x) for item, x in items.items()}
+        scores = {item: self.scores(query, q, item, x) for item, x in items.items()}
         if itself is not None:
-            found[query][np.arange(len(q)), itself] = -np.inf
-        return found
+            scores[query][np.arange(len(q)), itself] = -np.inf
+        return scores
 
     def save(self, path: str | Path) -> None:
         """Write the fitted repair as .safetensors (see `repair_file`), completely or not at all."""
@@ -191,13 +193,13 @@ class Repair:
         return read_repair(Path(path))
 
 
-def kept_in(kept: dict[Any, Any] | None, key: Any, make: Callable[[], T]) -> T:
-    """Return kept[key], computing it with `make` if it is missing; without a cache, return the result of `make`."""
-    if kept is None:
+def cached(cache: dict[Any, Any] | None, key: Any, make: Callable[[], T]) -> T:
+    """Return cache[key], computing it with `make` if it is missing; without a cache, return the result of `make`."""
+    if cache is None:
         return make()
-    if key not in kept:
-        kept[key] = make()
-    return kept[key]
+    if key not in cache:
+        cache[key] = make()
+    return cache[key]
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,12 +218,13 @@ class RepairView:
     def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
         """Return rows of a modality after its map."""
         affine = self.maps[modality]
-        return kept_in(self.kept, (id(affine), id(x)), lambda: (affine(x), x))[0]  # keep x, so its id stays its own
+        mapped, _ = cached(self.kept, (id(affine), id(x)), lambda: (affine(x), x))  # keep x, so its id stays its own
+        return mapped
 
     def products(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         """Return the inner products of queries and items after the maps, (n, m); callers must not modify them."""
         q, x = self.rows(query, q), self.rows(item, x)
-        return kept_in(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
+        return cached(self.kept, (id(q), id(x), "products"), lambda: q @ x.T)
 
 
 class Term(NamedTuple):
@@ -261,7 +264,8 @@ class InnerProduct(Repair):
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         term = self.term(query, item)
         view = self.views_[term.view]
-        b, c = self.item_statistic(query, item), self.query_statistic(query, item)
+        b = self.item_statistic(query, item)
+        c = self.query_statistic(query, item)
         at_once = ITEMS_AT_ONCE if view.kept is None else max(1, len(x))  # items after the view are float64
         scores = np.empty((len(q), len(x)))
         for start in range(0, len(x), at_once):
@@ -288,16 +292,18 @@ class InnerProduct(Repair):
 
     def copies(self) -> list[tuple[int, dict[str, float], dict[str, float]]]:
         """Return the copies of rows: for each the view, and the weights for queries and for items of each modality."""
-        names, found = self.modalities, []
+        names = self.modalities
+        copies = []
         for v in range(len(self.views_)):
             terms = [[self.terms_[query, item] for item in names] for query in names]
             slopes = np.array([[term.slope if term.view == v else 0.0 for term in row] for row in terms])
             left, sizes, right = np.linalg.svd(slopes)
             for k in np.flatnonzero(sizes > 1e-12 * max(sizes[0], 1e-300)):
                 largest = right[k][np.abs(right[k]).argmax()]  # if all slopes are equal, items keep their length
-                weights = largest * sizes[k] * left[:, k], right[k] / largest
-                found.append((v, *(dict(zip(names, each, strict=True)) for each in weights)))
-        return found
+                for_queries = dict(zip(names, largest * sizes[k] * left[:, k], strict=True))
+                for_items = dict(zip(names, right[k] / largest, strict=True))
+                copies.append((v, for_queries, for_items))
+        return copies
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
 from clip_geometry.registry import InputError
-from clip_geometry.search.repairs import InnerProduct, Kind, Known, Term, kept_in
+from clip_geometry.search.repairs import InnerProduct, Kind, Known, Term, cached
 from clip_geometry.search.repairs.maps import TwoViews
 
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
@@ -35,33 +35,35 @@ class Calibrated(TwoViews):
     relevance: ClassVar[bool] = False
 
     @abstractmethod
-    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[Any, Any]:
+    def curve(self, cosines: np.ndarray, relevance: np.ndarray) -> tuple[Any, Any]:
         """Fit the curve of one kind: slope and offset of a line, or the cosines and values of its knots.
 
         Args:
             cosines: (s,) cosines between queries and items other than the queries themselves.
-            wanted: (s,) relevance of the items, in [0, 1]; empty if `relevance` is False.
+            relevance: (s,) relevance of the items, in [0, 1]; empty if the attribute `relevance` is False.
         """
 
     def curves(self, known: Known) -> dict[Kind, tuple[Any, Any]]:
         """Fit the views and the curve of each kind."""
         for modality, rows in known.rows.items():
             if len(rows) < 2:
-                raise InputError(f"there is one {modality} row; {self.name} needs at least 2 of each modality")
+                raise InputError(f"there is one {modality} row; {self.name} needs at least 2 rows of each modality")
         self.learn_views(known)
-        cosines, spreads = {}, {}
+        cosines = {}
+        spreads = {}
         for query, item in known.kinds:
             q, x = known.rows[query], known.rows[item]
             products = [view.products(query, q, item, x) for view in self.views_]
             cosines[query, item] = products[self.number_of(query, item)]
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
-        wanted, found = {}, {}
+        relevance = {}
+        curves = {}
         if self.relevance:
-            wanted = kept_in(known.kept, ("targets", self.centered), lambda: targets(known, cosines, spreads))
+            relevance = cached(known.kept, ("targets", self.centered), lambda: targets(known, cosines, spreads))
         for kind, table in cosines.items():
-            chosen = others(kind, table, QUERIES if self.relevance else len(table))
-            found[kind] = self.curve(table[chosen], wanted[kind][chosen] if wanted else np.empty(0))
-        return found
+            mask = off_diagonal(kind, table, QUERIES if self.relevance else len(table))
+            curves[kind] = self.curve(table[mask], relevance[kind][mask] if relevance else np.empty(0))
+        return curves
 
 
 class Line(Calibrated, InnerProduct):
@@ -93,7 +95,7 @@ class ZScore(Line):
 
     name = "zscore"
 
-    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
+    def curve(self, cosines: np.ndarray, relevance: np.ndarray) -> tuple[float, float]:
         require_spread(cosines)
         return 1 / cosines.std(), -cosines.mean() / cosines.std()
 
@@ -103,8 +105,9 @@ class Quantile(Curved):
 
     name = "quantile"
 
-    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        cosines, n = np.sort(cosines), len(cosines)
+    def curve(self, cosines: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        n = len(cosines)
+        cosines = np.sort(cosines)
         # finer toward the top, which is what a search sees
         places = np.unique((n - np.geomspace(1, n, 2000)).round().astype(int))
         places = places[np.diff(cosines[places], prepend=-2) > KNOTS]
@@ -117,8 +120,8 @@ class Posterior(Line):
     name = "posterior"
     relevance = True
 
-    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
-        return logistic(cosines, wanted)
+    def curve(self, cosines: np.ndarray, relevance: np.ndarray) -> tuple[float, float]:
+        return logistic(cosines, relevance)
 
 
 class IsotonicPosterior(Curved):
@@ -127,10 +130,10 @@ class IsotonicPosterior(Curved):
     name = "posterior[isotonic]"
     relevance = True
 
-    def curve(self, cosines: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def curve(self, cosines: np.ndarray, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         from sklearn.isotonic import IsotonicRegression
 
-        curve = IsotonicRegression(out_of_bounds="clip").fit(cosines, wanted)
+        curve = IsotonicRegression(out_of_bounds="clip").fit(cosines, relevance)
         return curve.X_thresholds_, curve.y_thresholds_
 
 
@@ -152,7 +155,8 @@ def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dic
     Raises:
         InputError: There is only one modality and there are no labels, or no item is relevant to any query.
     """
-    found, posteriors = {}, {}
+    relevance = {}
+    posteriors = {}
     for kind, table in cosines.items():
         grades = known.grades(kind)
         if kind[0] != kind[1]:
@@ -161,28 +165,30 @@ def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dic
                 scale = likely_scale(table, grades)
             posteriors[kind] = softmax(scale * table, axis=1)
         if grades is not None or kind[0] != kind[1]:
-            found[kind] = posteriors[kind] if grades is None else grades / max(1.0, grades.max())
-    for kind in (kind for kind in cosines if kind not in found):
-        mine = [p @ p.T for (query, _), p in posteriors.items() if query == kind[0]]
-        if not mine:
+            relevance[kind] = posteriors[kind] if grades is None else grades / max(1.0, grades.max())
+    for kind in cosines:
+        if kind in relevance:
+            continue
+        agreements = [p @ p.T for (query, _), p in posteriors.items() if query == kind[0]]
+        if not agreements:
             raise InputError(f"only {kind[0]} rows were given; a posterior needs labels or a second modality")
-        found[kind] = np.mean(mine, axis=0)
-    if not any(target.any() for target in found.values()):
+        relevance[kind] = np.mean(agreements, axis=0)
+    if not any(target.any() for target in relevance.values()):
         raise InputError("no item is relevant to any query; a posterior needs labels that rows share, or pairs")
-    return found
+    return relevance
 
 
 def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
     """Return the τ for which softmax(τ cosines) maximizes the likelihood of the relevant items of each query."""
-    every = _every(cosines, QUERIES)
-    cosines, grades = cosines[::every], grades[::every]
-    queries = grades.sum(1) > 0
-    grades = grades[queries] / grades[queries].sum(1, keepdims=True)
-    of_relevant = (grades * cosines[queries]).sum(1, keepdims=True)
-    beyond = torch.from_numpy(cosines[queries] - of_relevant)
+    stride = _stride(cosines, QUERIES)
+    cosines, grades = cosines[::stride], grades[::stride]
+    has_relevant = grades.sum(1) > 0
+    grades = grades[has_relevant] / grades[has_relevant].sum(1, keepdims=True)
+    relevant_mean = (grades * cosines[has_relevant]).sum(1, keepdims=True)
+    excess = torch.from_numpy(cosines[has_relevant] - relevant_mean)
 
     def loss(log_scale: float) -> float:
-        return float((float(np.exp(log_scale)) * beyond).logsumexp(1).sum())
+        return float((float(np.exp(log_scale)) * excess).logsumexp(1).sum())
 
     return float(np.exp(minimize_scalar(loss, bounds=(0, 7), method="bounded").x))
 
@@ -199,21 +205,23 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
         InputError: All cosines are equal.
     """
     require_spread(cosines)
-    mean, deviation, n = cosines.mean(), cosines.std(), targets.size
-    relevant, share = np.clip(targets.sum(), 0.5, n - 0.5), targets.mean()
-    rate, ridge = float(np.log(relevant / (n - relevant))), RIDGE * share * (1 - share)
-    weak = (float(WEAK / deviation), float(rate - WEAK * mean / deviation))
+    n = targets.size
+    mean, deviation = cosines.mean(), cosines.std()
+    relevant = np.clip(targets.sum(), 0.5, n - 0.5)
+    rate = float(np.log(relevant / (n - relevant)))
+    ridge = RIDGE * targets.mean() * (1 - targets.mean())
+    uninformative = (float(WEAK / deviation), float(rate - WEAK * mean / deviation))
     if targets.min() == targets.max():
-        return weak
+        return uninformative
     z = torch.from_numpy((cosines - mean) / deviation)
-    wanted = torch.from_numpy(np.float64(targets))
+    y = torch.from_numpy(np.float64(targets))
     slope, offset = 1.0, rate
     for _ in range(50):  # Newton; the likelihood is concave
         p = torch.sigmoid(slope * z + offset)  # four times as fast as SciPy's
-        missing = wanted - p
+        residual = y - p
         weight = p * (1 - p)
         weighted = weight * z
-        gradient = np.array([float(z @ missing) / n - ridge * slope, float(missing.mean())])
+        gradient = np.array([float(z @ residual) / n - ridge * slope, float(residual.mean())])
         cross = -float(weighted.mean())
         hessian = np.array([[-float(weighted @ z) / n - ridge, cross], [cross, -float(weight.mean()) - 1e-6 * ridge]])
         step = np.linalg.solve(hessian, gradient)
@@ -222,7 +230,7 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
         if np.abs(step).max() < 1e-9:
             break
     if slope < WEAK:
-        return weak
+        return uninformative
     return float(slope / deviation), float(offset - slope * mean / deviation)
 
 
@@ -232,15 +240,15 @@ def require_spread(cosines: np.ndarray) -> None:
         raise InputError("all cosines of a kind are equal; a calibration needs rows that differ")
 
 
-def others(kind: Kind, table: np.ndarray, most: int) -> np.ndarray:
-    """Return the mask of the off-diagonal scores, for at most `most` queries."""
+def off_diagonal(kind: Kind, table: np.ndarray, limit: int) -> np.ndarray:
+    """Return the mask of the off-diagonal scores, for at most `limit` queries."""
     mask = np.zeros(table.shape, dtype=bool)
-    mask[:: _every(table, most)] = True
+    mask[:: _stride(table, limit)] = True
     if kind[0] == kind[1]:
         np.fill_diagonal(mask, False)
     return mask
 
 
-def _every(table: np.ndarray, most: int) -> int:
-    """Return the stride that selects at most `most` rows."""
-    return -(-len(table) // most)
+def _stride(table: np.ndarray, limit: int) -> int:
+    """Return the stride that selects at most `limit` rows."""
+    return -(-len(table) // limit)

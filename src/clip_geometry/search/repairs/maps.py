@@ -1,10 +1,11 @@
 """Repairs that rank by the cosine: of raw rows, of mapped rows, or fused from one list per modality."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from clip_geometry.search.repairs import InnerProduct, Known, Repair, RepairView, Sets, Term, kept_in
+from clip_geometry.search.repairs import InnerProduct, Known, Repair, RepairView, Sets, Term, cached
 
 BEHIND = -4.0  # added to a cosine, this ranks an item below all others
 CONSTANT = 60.0  # as in the paper; it does not affect the order, since each item is in one index only
@@ -106,17 +107,18 @@ class ReciprocalRank(TwoViews):
         return self.mixed(query, q, {item: x})[item]
 
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        found = {}
+        scores = {}
         order = sorted(items, key=lambda item: ((item == query) != self.own_first, item))
         for item, x in items.items():
-            view, without = self.view(query, item), itself if item == query else None
+            view = self.view(query, item)
+            excluded = itself if item == query else None
             cosines = view.products(query, q, item, x)
-            key = id(cosines), "ranks", without is None
-            ranks = kept_in(view.kept, key, lambda c=cosines, without=without: ranked(c, without))
-            found[item] = 1 / (CONSTANT + ranks + TIE * order.index(item))
-            if without is not None:
-                found[item][np.arange(len(q)), without] = -np.inf
-        return found
+            key = id(cosines), "ranks", excluded is None
+            ranks = cached(view.kept, key, partial(ranked, cosines, excluded))
+            scores[item] = 1 / (CONSTANT + ranks + TIE * order.index(item))
+            if excluded is not None:
+                scores[item][np.arange(len(q)), excluded] = -np.inf
+        return scores
 
 
 def ranked(cosines: np.ndarray, itself: np.ndarray | None) -> np.ndarray:

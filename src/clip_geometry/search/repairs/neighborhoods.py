@@ -33,7 +33,9 @@ class BankStatistic:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return the statistic of unit rows, (n,)."""
-        values, k, step = np.empty(len(x)), self.neighbors, max(1, ENTRIES // len(self.bank))
+        values = np.empty(len(x))
+        k = self.neighbors
+        step = max(1, ENTRIES // len(self.bank))
         for start in range(0, len(x), step):
             cosines = x[start : start + step] @ self.bank.T
             if self.own:
@@ -74,7 +76,7 @@ class Neighborhood(InnerProduct):
         for modality, rows in known.rows.items():
             if len(rows) < 2:
                 raise InputError(
-                    f"there is one {modality} row; {self.name} needs a bank of at least 2 of each modality"
+                    f"there is one {modality} row; {self.name} needs a bank of at least 2 rows of each modality"
                 )
         self.bank_ = {modality: Normalize().apply(rows) for modality, rows in known.rows.items()}
 

@@ -65,25 +65,25 @@ def write_repair(repair: Repair, path: Path) -> None:
     """Write a fitted repair to one file."""
     kind = type(repair)
     if _kinds().get(kind.name) is not kind:
-        raise InputError(f"{kind.__name__} is not registered as a repair, so a file of it could not be read")
+        raise InputError(f"{kind.__name__} is not registered as a repair, so its file could not be read")
     for attribute in attributes_of(kind):
         if not hasattr(repair, attribute):
             raise InputError(f"{repair.name} is not fitted yet; call fit first")
     views, terms, knots, bank = (getattr(repair, name, {}) for name in ("views_", "terms_", "knots_", "bank_"))
-    maps = list({id(each): each for view in views for each in view.maps.values()}.values())
-    number = {id(each): k for k, each in enumerate(maps)}
+    maps = list({id(affine): affine for view in views for affine in view.maps.values()}.values())
+    number = {id(affine): k for k, affine in enumerate(maps)}
     facts = {
         "kind": kind.name,
         "name": repair.name,
         "parameters": {name: getattr(repair, name) for name in inspect.signature(kind).parameters},
-        "maps": [{field: getattr(each, field) for field in _AffineFacts.model_fields} for each in maps],
-        "views": [{modality: number[id(each)] for modality, each in view.maps.items()} for view in views],
+        "maps": [{field: getattr(affine, field) for field in _AffineFacts.model_fields} for affine in maps],
+        "views": [{modality: number[id(affine)] for modality, affine in view.maps.items()} for view in views],
         "terms": [{"query": query, "item": item, **term._asdict()} for (query, item), term in terms.items()],
         "knots": list(knots),
         "banks": list(bank),
     }
-    tensors = {f"map.{k}.b": each.b for k, each in enumerate(maps)}
-    tensors |= {f"map.{k}.W": each.W for k, each in enumerate(maps) if not each.identity}
+    tensors = {f"map.{k}.b": affine.b for k, affine in enumerate(maps)}
+    tensors |= {f"map.{k}.W": affine.W for k, affine in enumerate(maps) if not affine.identity}
     tensors |= {f"knots.{k}": np.stack(curve) for k, curve in enumerate(knots.values())}
     tensors |= {f"bank.{modality}": rows for modality, rows in bank.items()}
     write_facts(path, KEY, facts, tensors)
@@ -99,13 +99,14 @@ def _kinds() -> dict[str, type[Repair]]:
 
 
 def _fitted(facts: _RepairFacts, tensors: Mapping[str, np.ndarray]) -> Repair:
-    if (kind := _kinds().get(facts.kind)) is None:
+    kind = _kinds().get(facts.kind)
+    if kind is None:
         raise InputError(f"no repair is called {shown(facts.kind)}")
     if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
         raise InputError("a number is not finite")
     repair = kind(**facts.parameters)
     repair.name = facts.name
-    maps = [_affine(each, f"map.{k}", tensors) for k, each in enumerate(facts.maps)]
+    maps = [_affine(entry, f"map.{k}", tensors) for k, entry in enumerate(facts.maps)]
     learned = {
         "views_": [RepairView({modality: maps[k] for modality, k in view.items()}) for view in facts.views],
         "terms_": {(term.query, term.item): Term(term.view, term.slope, term.offset) for term in facts.terms},
@@ -115,7 +116,7 @@ def _fitted(facts: _RepairFacts, tensors: Mapping[str, np.ndarray]) -> Repair:
     for attribute in attributes_of(kind):
         setattr(repair, attribute, learned[attribute])
     # score two rows of each modality, to detect inconsistent parts on loading
-    dimensions = {modality: len(each.W) for modality, each in learned["views_"][0].maps.items()}
+    dimensions = {modality: len(affine.W) for modality, affine in learned["views_"][0].maps.items()}
     rows = {modality: np.linspace(1, 2, 2 * d).reshape(2, d) for modality, d in dimensions.items()}
     for modality, q in rows.items():
         for item, scores in repair.mixed(modality, q, rows).items():

@@ -65,8 +65,8 @@ def write_shipment(repair: Repair, to: str, out: Path, sets: Sets | None = None)
     target = targets[to]
     if not isinstance(repair, InnerProduct):
         raise InputError(
-            f"{repair.name} is no inner product of rows, so an index cannot hold it: order what a search has found by "
-            "the scores of cg.search.Repair.load(file)"
+            f"{repair.name} is not an inner product of rows, so an index cannot hold it; sort search results by the "
+            "scores of cg.search.Repair.load(file)"
         )
     for modality in repair.modalities:  # modalities become file names
         if modality != ANY:
@@ -109,8 +109,8 @@ def write_match(fitted: Match, to: str, out: Path) -> dict[str, str]:
 
 def to_numpy(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
     """Write repair.py, with its constants in layout.json and arrays.npz."""
-    says = "rows(role, modality, raw) and top(query, raw, index, k); needs numpy only"
-    return {"repair.py": says} | _write_script(repair, folder / "repair.py")
+    description = "rows(role, modality, raw) and top(query, raw, index, k); needs numpy only"
+    return {"repair.py": description} | _write_script(repair, folder / "repair.py")
 
 
 def _write_script(repair: InnerProduct, path: Path, indexes: list[dict[str, Any]] | None = None) -> dict[str, str]:
@@ -121,8 +121,8 @@ def _write_script(repair: InnerProduct, path: Path, indexes: list[dict[str, Any]
     """
     name = re.sub(r"[^\w ,.()\[\]=→-]", "", repair.name)
     maps = {"queries": query_map, "items": item_map}
-    layout = {role: {m: _layout(make(repair, m)) for m in repair.modalities} for role, make in maps.items()}
-    banks = any(each["statistics"] for side in layout.values() for each in side.values())
+    layout = {role: {name: _layout(make(repair, name)) for name in repair.modalities} for role, make in maps.items()}
+    banks = any(fields["statistics"] for modalities in layout.values() for fields in modalities.values())
     template = Path(__file__).with_name("repair.py.j2")
     path.write_text(render(template, name=name, same=SAME, banks=banks, faiss=bool(indexes)), encoding="utf-8")
     arrays: dict[int, tuple[str, np.ndarray]] = {}  # each array once, even if several entries use it
@@ -148,9 +148,9 @@ def _layout(mapped: RowMap) -> dict[str, Any]:
         for view in mapped.views
     ]
     statistics = [
-        {"column": column, "view": view, "bank": each.bank, "own": each.own, "factor": each.factor}
-        | {"k": each.neighbors, "beta": each.beta}
-        for column, view, each in mapped.statistics
+        {"column": column, "view": view, "bank": statistic.bank, "own": statistic.own, "factor": statistic.factor}
+        | {"k": statistic.neighbors, "beta": statistic.beta}
+        for column, view, statistic in mapped.statistics
     ]
     return {
         "views": views,
@@ -169,19 +169,21 @@ def to_faiss(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
     import pyarrow.parquet as pq
 
     library("faiss", "faiss-cpu", "a FAISS index")
-    files, parts, first = {}, [], 0
+    files, layouts = {}, []
+    first = 0
     indexes = indexes_of(repair, sets)
     for maps, kept in indexes:
         file = "items.faiss" if len(indexes) == 1 else f"items.{'+'.join(maps)}.faiss"
-        d, rows = next(iter(maps.values())).d_out, sum(len(sets[name]) for name in maps)
-        items = (each(block.astype(np.float64)) for name, each in maps.items() for block in blocks(sets[name]))
+        d = next(iter(maps.values())).d_out
+        rows = sum(len(sets[name]) for name in maps)
+        items = (mapped(block.astype(np.float64)) for name, mapped in maps.items() for block in blocks(sets[name]))
         write_flat_index(folder / file, items, rows, d)
         files[file] = f"{rows} × {d} rows, inner product"
         columns = np.flatnonzero(item_map(repair, next(iter(maps))).columns_of(kept))
-        parts.append({"index": file, "first": first, "columns": columns.tolist()})
+        layouts.append({"index": file, "first": first, "columns": columns.tolist()})
         first += rows
     pq.write_table(item_table({name: sets[name] for maps, _ in indexes for name in maps}), folder / "items.parquet")
-    files |= _write_script(repair, folder / "search.py", parts)
+    files |= _write_script(repair, folder / "search.py", layouts)
     return files | {
         "items.parquet": "modality, item_id and columns of each row",
         "search.py": "search(modality, raw_queries, k), needs faiss and numpy",
@@ -197,7 +199,8 @@ def to_onnx(repair: InnerProduct, sets: Sets, folder: Path) -> dict[str, str]:
     files = {}
     for role, make in (("query", query_map), ("item", item_map)):
         for name in repair.modalities:
-            mapped, file = make(repair, name), f"{name}.{role}.onnx"
+            mapped = make(repair, name)
+            file = f"{name}.{role}.onnx"
             model = _OnnxGraph(onnx).model(mapped, f"{name} {role} after {repair.name}")
             onnx.checker.check_model(model, full_check=True)
             onnx.save(model, str(folder / file))
@@ -209,13 +212,14 @@ class _OnnxGraph:
     """The nodes and constants of one ONNX model."""
 
     def __init__(self, onnx: Any):
-        self.onnx, self.nodes, self.constants = onnx, [], []
+        self.onnx = onnx
+        self.nodes, self.constants = [], []
 
     def model(self, mapped: RowMap, description: str) -> Any:
         helper, kind = self.onnx.helper, self.onnx.TensorProto.FLOAT
         views = {v: self.view(mapped.views[v]) for v, _ in mapped.copies}
         columns = [self.add("Mul", views[v], self.constant(np.array(weight))) for v, weight in mapped.copies]
-        statistics = {column: self.statistic(each, views[view]) for column, view, each in mapped.statistics}
+        statistics = {column: self.statistic(statistic, views[view]) for column, view, statistic in mapped.statistics}
         shape = ""
         if len(mapped.constants):
             rows = self.add("Gather", self.add("Shape", "raw"), self.constant(np.array([0])))
@@ -273,11 +277,11 @@ class _OnnxGraph:
             cosines = self.add("Where", which, self.constant(np.array(-1e4)), cosines)
         if statistic.neighbors:
             best = self.add("TopK", cosines, self.constant(np.array([statistic.neighbors])), outputs=2)
-            found = self.add("ReduceMean", best, axes=[1])
+            value = self.add("ReduceMean", best, axes=[1])
         else:
             scaled = self.add("Mul", cosines, self.constant(np.array(statistic.beta)))
-            found = self.add("ReduceLogSumExp", scaled, axes=[1])
-        return self.add("Mul", found, self.constant(np.array(statistic.factor)))
+            value = self.add("ReduceLogSumExp", scaled, axes=[1])
+        return self.add("Mul", value, self.constant(np.array(statistic.factor)))
 
     def add(self, operation: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         """Add a node and return the name of its first output."""

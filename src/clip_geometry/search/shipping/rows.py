@@ -1,4 +1,4 @@
-"""Maps from raw rows to rows of a repaired index, built from operations that other programs have, too."""
+"""Maps from raw rows to rows of a repaired index, built from operations that other programs have as well."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,8 +68,8 @@ class RowMap:
 
     def columns_of(self, copies: Sequence[int]) -> np.ndarray:
         """Return the mask of the columns that `keep` retains."""
-        kept = [np.full(len(self.views[v].b), k in copies) for k, (v, _) in enumerate(self.copies)]
-        return np.concatenate([*kept, np.full(len(self.constants), True)])
+        masks = [np.full(len(self.views[v].b), k in copies) for k, (v, _) in enumerate(self.copies)]
+        return np.concatenate([*masks, np.full(len(self.constants), True)])
 
     def keep(self, copies: Sequence[int]) -> "RowMap":
         """Return the map without the columns of all other copies."""
@@ -94,8 +94,8 @@ class SavedPipeline(InnerProduct):
             maps = {name: replace(affine, renormalise=True) for name, affine in maps.items()}
         dimensions = {name: len(affine.b) for name, affine in maps.items()}
         if len(set(dimensions.values())) > 1:
-            given = " and ".join(f"{name} rows {d} dimensions" for name, d in dimensions.items())
-            raise InputError(f"after the pipeline {given}, but one index needs rows of one dimension")
+            given = " and ".join(f"{name} rows have {d}" for name, d in dimensions.items())
+            raise InputError(f"after the pipeline, {given} dimensions, but one index needs rows of one dimension")
         self.name = " → ".join(map(str, fitted.steps))
         self.views_ = [RepairView(maps)]
         self.terms_ = {(query, item): Term(0) for query in names for item in names}
@@ -113,18 +113,21 @@ def item_map(repair: InnerProduct, modality: str) -> RowMap:
 
 def _row_map(repair: InnerProduct, modality: str, *, is_query: bool) -> RowMap:
     repair.term(modality, modality)  # raises InputError for an unknown modality
-    copies = [Copy(v, (left if is_query else right)[modality]) for v, left, right in repair.copies()]
+    copies = [
+        Copy(v, for_queries[modality] if is_query else for_items[modality])
+        for v, for_queries, for_items in repair.copies()
+    ]
     views = [view.maps[modality] for view in repair.views_]
     columns: list[tuple[float, int, BankStatistic | None]] = []  # constant, view, statistic of the row after the view
     names = repair.modalities
-    own = [(float(modality == each), 0, None) for each in names]
+    one_hot = [(float(modality == name), 0, None) for name in names]
     if any(term.offset or repair.item_statistic(*kind) for kind, term in repair.terms_.items()):
         terms = [(repair.terms_[query, modality], repair.item_statistic(query, modality)) for query in names]
-        columns += own if is_query else [(term.offset, term.view, statistic) for term, statistic in terms]
+        columns += one_hot if is_query else [(term.offset, term.view, statistic) for term, statistic in terms]
     if any(repair.query_statistic(*kind) for kind in repair.terms_):
         terms = [(repair.terms_[modality, item], repair.query_statistic(modality, item)) for item in names]
-        columns += [(0.0, term.view, statistic) for term, statistic in terms] if is_query else own
-    statistics = [Biased(k, view, each) for k, (_, view, each) in enumerate(columns) if each is not None]
+        columns += [(0.0, term.view, statistic) for term, statistic in terms] if is_query else one_hot
+    statistics = [Biased(k, view, statistic) for k, (_, view, statistic) in enumerate(columns) if statistic is not None]
     return RowMap(views, copies, np.array([constant for constant, *_ in columns]), statistics)
 
 
@@ -140,10 +143,11 @@ def indexes_of(repair: InnerProduct, names: Iterable[str]) -> list[IndexRows]:
     groups: dict[tuple[int, ...], dict[str, RowMap]] = {}
     for item in names:
         mapped = item_map(repair, item)
-        groups.setdefault(tuple(repair.terms_[query, item].view for query in repair.modalities), {})[item] = mapped
-    found = []
+        views = tuple(repair.terms_[query, item].view for query in repair.modalities)
+        groups.setdefault(views, {})[item] = mapped
+    indexes = []
     for maps in groups.values():
-        weights = np.abs([[weight for _, weight in each.copies] for each in maps.values()])
+        weights = np.abs([[weight for _, weight in mapped.copies] for mapped in maps.values()])
         kept = np.flatnonzero((weights > EMPTY).any(0)).tolist()
-        found.append(IndexRows({name: each.keep(kept) for name, each in maps.items()}, kept))
-    return found
+        indexes.append(IndexRows({name: mapped.keep(kept) for name, mapped in maps.items()}, kept))
+    return indexes
