@@ -143,9 +143,9 @@ def ship(
     modality: options.Modality = None,
     no_normalize: options.NoNormalize = False,
 ) -> None:
-    """Writes a map, a repair or match models as an index, a model or a script.
+    """Writes a map, a repair or match models for other programs.
 
-    Other programs then need no clip-geometry.
+    They then need no clip-geometry.
 
     faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. numpy: a short script
     with its constants.
