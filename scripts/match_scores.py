@@ -32,7 +32,8 @@ SHARES = (0.1, 0.5, 0.9)
 class Search(NamedTuple):
     """First results of all queries in several indexes: all cosines' summaries, and what is right.
 
-    top: (r, 10) best cosines. softmax: the largest share in a softmax with scale 100. mean, std, m: of all cosines. right: whether the first result is right.
+    top: (r, 10) best cosines. softmax: the largest share in a softmax with scale 100. mean, std, m: of all cosines.
+    right: whether the first result is right.
     has_answer: whether the index has a right item.
     """
 

@@ -257,6 +257,13 @@ def test_all_numbers_have_intervals_that_contain_them(fitted):
     assert not frame[["value", "low", "high"]].isna().any().any()
 
 
+def test_the_table_has_the_cutoffs_of_the_model(fitted):
+    for model in fitted.values():
+        for rate in (0.01, 0.05, 0.1):
+            assert model.numbers[f"cutoff@{rate}"][0] == pytest.approx(model.cutoff(rate))
+            assert model.numbers[f"kept@{rate}"][0] == pytest.approx(model.kept(rate))
+
+
 def test_the_same_seed_gives_the_same_models_and_sets_stay_as_they_are(fitted):
     image, text = pairs(400)
     before = image.copy()

@@ -39,7 +39,7 @@ PRODUCTS = 3 * 10**9  # most scores per direction; more rows get fewer queries
 FOLDS = 10
 DRAWS = 200  # of the bootstrap
 RATES = (0.01, 0.05, 0.1)  # false accepts in the table
-GRID = np.geomspace(0.001, 0.999, 121)  # false accepts in the file
+GRID = np.union1d(np.geomspace(0.001, 0.999, 121), RATES)  # false accepts in the file
 RIDGE = 1000.0  # inverse of the penalty; bounds the weights if a cutoff separates all results
 CHANCE = 0.01  # share of bootstrap draws whose AUC may be at chance level or below
 LEGEND = (
@@ -196,6 +196,7 @@ class JudgedResults(NamedTuple):
     values: np.ndarray
     scores: np.ndarray
     right: np.ndarray
+    expected: np.ndarray
     weights: np.ndarray
     item: np.ndarray
 
@@ -323,11 +324,7 @@ def _relevance(
     if len(sets) == 1:
         ((name, only),) = sets.items()
         values = only.labels if only.labels is not None else only.item_id
-        return (
-            ({name: pd.factorize(pd.Series(values, dtype=object).astype(str))[0]}, rows)
-            if values is not None
-            else (rows, rows)
-        )
+        return (rows if values is None else {name: pd.factorize(values)[0]}), rows
     index = MixedIndex.of(sets, relevant)
     if index.by is None:
         raise InputError(
@@ -368,7 +365,7 @@ def _fitted(
     weights = results.weights(answerable or 0.5)
     items, group = np.unique(groups, return_inverse=True)
     item = group[results.query]
-    values, right, coefficients = results.columns[:, 1], results.right, None
+    values, expected, coefficients = results.columns[:, 1], results.right, None
     if answerable is not None:
         fold, values = (rng.permutation(len(items)) % FOLDS)[item], np.empty(len(weights))
         for number in range(FOLDS):
@@ -376,15 +373,13 @@ def _fitted(
             intercept, *slopes = _logistic(results.take(~held_out), weights[~held_out])
             values[held_out] = intercept + results.columns[held_out] @ slopes
         coefficients = _logistic(results, weights)
-        right = (results.right + expit(values)) / 2  # half outcome, half probability: cutoffs with less variance
+        expected = (results.right + expit(values)) / 2  # half outcome, half probability: cutoffs with less variance
     sizes = np.unique(results.size).tolist()
     whole = results.size == sizes[-1]
-    judged = JudgedResults(values, results.columns[:, 0], results.right, weights, item).take(whole)
+    judged = JudgedResults(values, results.columns[:, 0], results.right, expected, weights, item).take(whole)
     numbers, auc = _with_intervals(judged, answerable is not None, len(items), rng)
-    if answerable is None:
-        del numbers["auc"]
     curves = [
-        Roc(values[chosen], right[chosen]).cutoffs(weights[chosen], GRID)
+        Roc(values[chosen], expected[chosen]).cutoffs(weights[chosen], GRID)
         for chosen in (results.size == size for size in sizes)
     ]
     enough = answerable is None or judged.right.sum() >= LEAST_RIGHT
@@ -426,23 +421,32 @@ def _with_intervals(
 
     If right results are not `known`, the cutoffs are the only numbers, and the AUC is 1.
     """
-    rocs = {"": Roc(judged.values, judged.right), "[cosine]": Roc(judged.scores, judged.right)}
+    ours, by_cosine = Roc(judged.values, judged.right), Roc(judged.scores, judged.right)
+    rocs = {"": Roc(judged.values, judged.expected), "[cosine]": by_cosine}
 
     def numbers(weights: np.ndarray) -> dict[str, float]:
-        values = {"right": float(np.average(judged.right, weights=weights))}
-        for suffix, roc in rocs.items():
+        values = (
+            {}
+            if not known
+            else {
+                "right": float(np.average(judged.right, weights=weights)),
+                "auc": ours.auc(weights),
+                "auc[cosine]": by_cosine.auc(weights),
+                **dict(zip(("best[cosine]", "accuracy[cosine]"), by_cosine.most_accurate(weights), strict=True)),
+            }
+        )
+        for suffix, roc in rocs.items() if known else [("", rocs[""])]:
             cutoffs, kept = roc.cutoffs(weights, np.array(RATES))
             cutoffs = expit(cutoffs) if known and not suffix else cutoffs
             values |= {f"cutoff{suffix}@{rate:g}": value for rate, value in zip(RATES, cutoffs.tolist(), strict=True)}
-            values |= {f"kept{suffix}@{rate:g}": value for rate, value in zip(RATES, kept.tolist(), strict=True)}
-            values[f"auc{suffix}"] = roc.auc(weights) if known else 1.0
-        values["best[cosine]"], values["accuracy[cosine]"] = rocs["[cosine]"].most_accurate(weights)
-        return values if known else {name: value for name, value in values.items() if name[:7] in ("cutoff@", "auc")}
+            if known:
+                values |= {f"kept{suffix}@{rate:g}": value for rate, value in zip(RATES, kept.tolist(), strict=True)}
+        return values
 
     values = numbers(judged.weights)
     draws = [list(numbers(judged.weights * drawn[judged.item]).values()) for drawn in _bootstrap(items, rng)]
     low, high = np.quantile(draws, [0.05, 0.95], axis=0).tolist()
-    auc = np.array(draws)[:, list(values).index("auc")]
+    auc = np.array(draws)[:, list(values).index("auc")] if known else np.ones(1)
     return {name: (value, low[k], high[k]) for k, (name, value) in enumerate(values.items())}, auc
 
 
