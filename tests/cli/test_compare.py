@@ -86,8 +86,8 @@ def test_mistakes(refused, folder):
     cg.Results(folder / "c.jsonl").append("cell", [{"value": 1.5}])
     for arguments, sentence in (
         (["a", "b"], "does not exist"),
-        (["."], "one set of embeddings was given; give others, or pipelines to compare on it"),
-        (["a.jsonl"], "1 run given; compare needs at least two"),
+        (["."], "one set of embeddings was given; expected at least one more, or several pipelines to compare on it"),
+        (["a.jsonl"], "1 run was given; compare needs at least two"),
         (["a.jsonl", "b.jsonl"], "lacks cell: it is damaged or another kind of file"),
         (["a.jsonl", "c.jsonl"], "no finished result rows of a run"),
         (

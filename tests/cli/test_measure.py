@@ -65,7 +65,7 @@ def test_what_is_said_beside_the_numbers(cli, sets, tmp_path):
     assert "no ± where no standard error of the measure can be trusted" in exchanged.out
     assert "±" not in cli("measure", image, *some, "--blocks", "0").out
     np.save(tmp_path / "few.npy", np.load(image)[:15])
-    assert "the rows are too few for 20 blocks" in cli("measure", "few.npy", *some).out
+    assert "there are too few rows for 20 blocks" in cli("measure", "few.npy", *some).out
     np.save(tmp_path / "many.npy", np.random.default_rng(0).normal(size=(4001, 3)))
     slow = cli("measure", "many.npy", "--measures", "uniformity").out
     assert "no ± where time grows with n² and there are more than 4000 rows" in slow

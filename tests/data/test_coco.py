@@ -88,7 +88,7 @@ def test_from_the_file_to_the_numbers_of_clip_benchmark(tmp_path, write_image, k
     for way, expected in oracles_two_sided.clip_benchmark(image.vectors, text.vectors, of, 5).items():
         assert result[f"retrieval.{way}.r_at_5", "both"].value == pytest.approx(expected, abs=1e-15)
     notes = {record.note for record in result.records}
-    assert notes == {f"14 images and {76 - dropped} texts are queries, each right where it finds any of its pairs"}
+    assert notes == {f"14 images and {76 - dropped} texts are queries, each correct if it finds any of its pairs"}
     remark = f"{dropped} more captions of these items are not among the text rows: captions_per_image left them out"
     assert (remark in str(result)) == bool(dropped) == (remark in result.records[0].get("remarks", ()))
 

@@ -25,13 +25,13 @@ def pairs(n=50, d=8, seed=0):
 def test_agrees_with_the_definition(batch_size, scale, block_size, kind, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", block_size)
     image, text = (rows.astype(kind) for rows in pairs())
-    found = contrastive_loss(image, text, logit_scale=scale, batch_size=batch_size)
+    result = contrastive_loss(image, text, logit_scale=scale, batch_size=batch_size)
     expected = oracles.contrastive_loss(image.astype(float), text.astype(float), scale, batch_size or 50)
-    assert float(found["image_to_text"]) == pytest.approx(expected[0], rel=1e-12)
-    assert float(found["text_to_image"]) == pytest.approx(expected[1], rel=1e-12)
-    assert float(found["loss"]) == pytest.approx(np.mean(expected), rel=1e-12)
-    assert found["batch_size"] == (batch_size or 50)
-    assert list(found) == ["loss", "image_to_text", "text_to_image", "batch_size"]
+    assert float(result["image_to_text"]) == pytest.approx(expected[0], rel=1e-12)
+    assert float(result["text_to_image"]) == pytest.approx(expected[1], rel=1e-12)
+    assert float(result["loss"]) == pytest.approx(np.mean(expected), rel=1e-12)
+    assert result["batch_size"] == (batch_size or 50)
+    assert list(result) == ["loss", "image_to_text", "text_to_image", "batch_size"]
 
 
 def test_rows_that_coincide_have_the_logarithm_of_the_batch_and_a_pair_alone_has_nothing():
@@ -44,8 +44,8 @@ def test_rows_that_coincide_have_the_logarithm_of_the_batch_and_a_pair_alone_has
 
 def test_pairs_that_win_by_far_keep_their_digits():
     """Orthogonal pairs: log(1 + (n − 1) e^−s), which is 1e-42 and would be 0 after a subtraction."""
-    found = contrastive_loss(np.eye(6), np.eye(6))["loss"]
-    assert float(found) == pytest.approx(5 * math.exp(-100), rel=1e-12)
+    result = contrastive_loss(np.eye(6), np.eye(6))["loss"]
+    assert float(result) == pytest.approx(5 * math.exp(-100), rel=1e-12)
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])  # 9 = 4 + 4 + 1: a pair alone has a gradient of 0, not NaN
@@ -66,7 +66,7 @@ def test_gradients(batch_size, monkeypatch):
     ("change", "sentence"),
     [
         ({"logit_scale": 0}, "logit_scale = 0; expected a positive, finite number"),
-        ({"batch_size": 1}, "batch_size = 1; expected a whole number from 2 to 50, .* or None for all 50 in one"),
+        ({"batch_size": 1}, "batch_size = 1; expected a whole number from 2 to 50, .* or None for one batch of all 50"),
         ({"image": np.ones((49, 8))}, "image has 49 rows and text has 50; expected pairs"),
         ({"text": np.zeros((50, 8))}, "text has a zero row"),
     ],

@@ -20,19 +20,19 @@ def pairs(n=80, d=6, seed=0):
 @pytest.mark.parametrize(("seed", "bins", "kind"), [(0, 2000, "float64"), (1, 100, "float32"), (2, 2000, "float16")])
 def test_agrees_with_all_cosines(seed, bins, kind):
     image, text = (rows.astype(kind) for rows in pairs(seed=seed))
-    found = cosine_distributions(image, text, bins=bins)
+    result = cosine_distributions(image, text, bins=bins)
     expected = oracles.cosine_distributions(image.astype(float), text.astype(float))
     binned = {name for name in expected if name.startswith("random.q")}
-    assert {n: found[n] for n in found if n not in binned | {"auc"}} == pytest.approx(
+    assert {n: result[n] for n in result if n not in binned | {"auc"}} == pytest.approx(
         {n: expected[n] for n in expected if n not in binned | {"auc"}}, abs=1e-12
     )
     apart = ~np.eye(80, dtype=bool)
     cosines = (oracles.unit(image.astype(float)) @ oracles.unit(text.astype(float)).T)[apart]
     width = np.ptp(cosines) / bins
     # the bounds of the bins are wider than the cosines, by less than half here
-    assert all(abs(found[name] - expected[name]) < 1.5 * width for name in binned)
-    assert found["auc"] == pytest.approx(expected["auc"], abs=1e-12)
-    assert list(found) == list(expected)
+    assert all(abs(result[name] - expected[name]) < 1.5 * width for name in binned)
+    assert result["auc"] == pytest.approx(expected["auc"], abs=1e-12)
+    assert list(result) == list(expected)
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 40])
@@ -44,9 +44,9 @@ def test_quantiles_of_few_random_pairs_are_off_by_less_than_a_width(n, bins):
         image, text = rng.normal(size=(2, n, int(rng.integers(2, 40)))) + rng.uniform(0, 2)
         if seed % 4 == 0:  # ties
             image, text = image.round() + 0.1, text.round() + 0.1
-        found, expected = cosine_distributions(image, text, bins=bins), oracles.cosine_distributions(image, text)
+        result, expected = cosine_distributions(image, text, bins=bins), oracles.cosine_distributions(image, text)
         for name in (name for name in expected if name.startswith("random.q")):
-            assert abs(found[name] - expected[name]) < 2 / bins + 1e-12, (seed, name)  # 1e-12: rounding at an edge
+            assert abs(result[name] - expected[name]) < 2 / bins + 1e-12, (seed, name)  # 1e-12: rounding at an edge
 
 
 def test_pairs_that_lead_have_an_area_of_one_and_shuffled_ones_of_a_half():
@@ -55,9 +55,9 @@ def test_pairs_that_lead_have_an_area_of_one_and_shuffled_ones_of_a_half():
     assert cosine_distributions(rows, rows)["auc"] == 1
     assert cosine_distributions(rows, rows[::-1])["auc"] == pytest.approx(0.5, abs=0.05)
     same = np.ones((5, 3))
-    found = cosine_distributions(same, same)
-    assert (found["auc"], found["random.std"]) == (0.5, pytest.approx(0, abs=1e-12))
-    assert found["random.q50"] == pytest.approx(1, abs=1e-3)
+    result = cosine_distributions(same, same)
+    assert (result["auc"], result["random.std"]) == (0.5, pytest.approx(0, abs=1e-12))
+    assert result["random.q50"] == pytest.approx(1, abs=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -67,9 +67,9 @@ def test_a_narrow_cone_keeps_its_area(seed, spread):
     rng = np.random.default_rng(seed)
     axis, x = rng.normal(size=16), rng.normal(size=(60, 16))
     image, text = axis + spread * x, axis + spread * (x + 0.1 * rng.normal(size=x.shape))
-    found = cosine_distributions(image, text)
-    assert found["auc"] == pytest.approx(1, abs=1e-3)
-    assert found["random.q50"] < found["matching.q50"]
+    result = cosine_distributions(image, text)
+    assert result["auc"] == pytest.approx(1, abs=1e-3)
+    assert result["random.q50"] < result["matching.q50"]
     noisy = axis + spread * (x + 2 * rng.normal(size=x.shape))
     far = np.square(oracles.unit(image)[:, None] - oracles.unit(noisy)).sum(2)
     expected = mannwhitneyu(-np.diag(far), -far[~np.eye(60, dtype=bool)]).statistic / (60 * 60 * 59)
@@ -88,8 +88,8 @@ def test_equal_cosines_count_half(seed, block_size, monkeypatch):
     apart = ~np.eye(40, dtype=bool)
     expected = mannwhitneyu(np.diag(cosines), cosines[apart]).statistic / (40 * 40 * 39)
     lengths = rng.uniform(0.1, 10, size=(2, 40, 1))
-    found = cosine_distributions(image * lengths[0], text * lengths[1])
-    assert found["auc"] == pytest.approx(expected, abs=1e-12)
+    result = cosine_distributions(image * lengths[0], text * lengths[1])
+    assert result["auc"] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(

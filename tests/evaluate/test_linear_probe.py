@@ -26,15 +26,15 @@ def task(n=400, m=1000, d=10, k=8, seed=0, spread=1.7):
 def test_is_the_published_probe(solver, k):
     data = task(k=k)
     expected = oracles.sklearn_probe(*data, C=1.0)
-    found = linear_probe(*data, solver=solver)
+    result = linear_probe(*data, solver=solver)
     # a test row in a thousand may lie on the border
-    assert (found["top_1"], found["mean_per_class"]) == pytest.approx(
+    assert (result["top_1"], result["mean_per_class"]) == pytest.approx(
         expected, abs=1e-15 if solver == "sklearn" else 1.5e-3
     )
-    assert found["C"] == 1 and found["iterations"] < 100
-    assert ("top_5" in found) == (k > 5)
+    assert result["C"] == 1 and result["iterations"] < 100
+    assert ("top_5" in result) == (k > 5)
     if k > 5:
-        assert found["top_1"] < found["top_5"] < 1
+        assert result["top_1"] < result["top_5"] < 1
 
 
 @pytest.mark.parametrize(("C", "k"), [(0.01, 8), (1.0, 3), (100.0, 2)])
@@ -44,8 +44,8 @@ def test_both_solvers_reach_the_minimum_of_one_loss(C, k):
     codes = np.unique(train_y, return_inverse=True)[1]
     least = oracles.least_logistic_loss(train_x, codes, k, C)
     for solver in SOLVERS:
-        found = linear_probe(train_x, train_y, *test, C=C, solver=solver)["loss"]
-        assert least - 1e-9 < found < least + (2e-5 if solver == "torch" else 1e-4 if C <= 1 else 1e-3), solver
+        result = linear_probe(train_x, train_y, *test, C=C, solver=solver)["loss"]
+        assert least - 1e-9 < result < least + (2e-5 if solver == "torch" else 1e-4 if C <= 1 else 1e-3), solver
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
@@ -54,9 +54,9 @@ def test_torch_does_not_mind_where_the_rows_lie(kind):
     train_x, train_y, test_x, test_y = task()
     near = linear_probe(train_x, train_y, test_x, test_y, solver="torch")
     far = [(x + 1000).astype(kind) for x in (train_x, test_x)]
-    found = linear_probe(far[0], train_y, far[1], test_y, solver="torch")
-    assert found["loss"] == pytest.approx(near["loss"], abs=1e-4 if kind == "float32" else 1e-6)  # float32 rows round
-    assert found["top_1"] == pytest.approx(near["top_1"], abs=2e-3)
+    result = linear_probe(far[0], train_y, far[1], test_y, solver="torch")
+    assert result["loss"] == pytest.approx(near["loss"], abs=1e-4 if kind == "float32" else 1e-6)  # float32 rows round
+    assert result["top_1"] == pytest.approx(near["top_1"], abs=2e-3)
 
 
 def separable(scale=1.0, n=60, d=100, k=4):
@@ -79,18 +79,16 @@ def test_the_minimum_is_reached_where_the_penalty_hardly_counts(kind, scale, C):
     centre = train_x.mean(0)
     model = oracles.exact_logistic(train_x - centre, train_y, C)
     least = oracles.logistic_loss(train_x - centre, train_y, model.coef_.T, model.intercept_, C)
-    found = linear_probe(train_x.astype(kind), train_y, test_x.astype(kind), test_y, C=C, solver="torch")
-    assert found["loss"] == pytest.approx(least, rel=2e-4)  # the oracle rounds at 1e-16
-    assert found["top_1"] == pytest.approx(model.score(test_x - centre, test_y), abs=2e-3)  # two of 1000 on a border
-    assert found["iterations"] < 200
+    result = linear_probe(train_x.astype(kind), train_y, test_x.astype(kind), test_y, C=C, solver="torch")
+    assert result["loss"] == pytest.approx(least, rel=2e-4)  # the oracle rounds at 1e-16
+    assert result["top_1"] == pytest.approx(model.score(test_x - centre, test_y), abs=2e-3)  # two of 1000 on a border
+    assert result["iterations"] < 200
 
 
 @pytest.mark.parametrize(("scale", "kind"), [(1e22, "float32"), (1e140, "float64")])
 def test_a_penalty_that_is_nothing_is_refused(scale, kind):
     train_x, train_y, test_x, test_y = separable(scale / 10)
-    with pytest.raises(
-        InputError, match=r"^C = 1 penalises next to nothing on rows that lie about \de\+\d+ from their"
-    ):
+    with pytest.raises(InputError, match=r"^C = 1 is next to no penalty for rows that lie about \de\+\d+ from their"):
         linear_probe(train_x.astype(kind), train_y, test_x.astype(kind), test_y, solver="torch")
 
 
@@ -99,9 +97,9 @@ def test_rows_of_any_length_with_a_C_to_match(scale, kind):
     plain = linear_probe(*separable(), solver="torch")
     train_x, train_y, test_x, test_y = separable(scale)
     rows = train_x.astype(kind), train_y, test_x.astype(kind), test_y
-    found = linear_probe(*rows, C=scale**-2, solver="torch")
-    assert found["loss"] == pytest.approx(plain["loss"], rel=1e-5)
-    assert found["top_1"] == pytest.approx(plain["top_1"], abs=2e-3)
+    result = linear_probe(*rows, C=scale**-2, solver="torch")
+    assert result["loss"] == pytest.approx(plain["loss"], rel=1e-5)
+    assert result["top_1"] == pytest.approx(plain["top_1"], abs=2e-3)
 
 
 def test_a_fit_that_is_not_finite_is_refused(monkeypatch):
@@ -112,11 +110,15 @@ def test_a_fit_that_is_not_finite_is_refused(monkeypatch):
         return lambda x, codes, k, *, C, max_iter: Logistic(torch.full((10, k), weight), torch.zeros(k), 1)
 
     monkeypatch.setitem(module._SOLVERS, "torch", broken(float("nan")))
-    with pytest.raises(InputError, match="the fit has logits that are not finite; the rows leave its range: rescale"):
+    with pytest.raises(
+        InputError, match="the fit has logits that are not finite, because the rows leave its range; rescale"
+    ):
         linear_probe(*data, solver="torch")
     monkeypatch.setattr(module, "objective", lambda *_: float("inf"))
     monkeypatch.setitem(module._SOLVERS, "torch", broken(1.0))
-    with pytest.raises(InputError, match="the loss of solver 'torch' is inf; the rows leave its range: rescale them"):
+    with pytest.raises(
+        InputError, match="the loss of solver 'torch' is inf, because the rows leave its range; rescale the rows"
+    ):
         linear_probe(*data, solver="torch")
 
 
@@ -124,9 +126,9 @@ def test_a_fit_that_is_not_finite_is_refused(monkeypatch):
 def test_C_is_chosen_on_rows_held_out(solver):
     """Many dimensions, few rows, loud classes: strong regularisation is best, and never is the test looked at."""
     train_x, train_y, test_x, test_y = task(n=200, d=40, k=4, spread=3.0)
-    found = linear_probe(train_x, train_y, test_x, test_y, C="validation", solver=solver)
-    assert found["C"] == 0.01
-    assert found == linear_probe(train_x, train_y, test_x, test_y, C=0.01, solver=solver)
+    result = linear_probe(train_x, train_y, test_x, test_y, C="validation", solver=solver)
+    assert result["C"] == 0.01
+    assert result == linear_probe(train_x, train_y, test_x, test_y, C=0.01, solver=solver)
     assert linear_probe(train_x, train_y, test_x[::-1], test_y, C="validation", solver=solver)["C"] == 0.01
 
 
@@ -142,17 +144,17 @@ def test_the_split_and_the_choice_are_as_documented(monkeypatch):
         return fit_logistic(rows, codes, k, C=C, max_iter=max_iter)
 
     monkeypatch.setitem(module._SOLVERS, "torch", solver)
-    found = linear_probe(x, y, x, y, C="validation", solver="torch", seed=3)
-    assert found["C"] == 1  # smaller ones take the largest class for others too, from here on all are perfect
-    assert [C for C, _ in seen] == [*GRID, found["C"]]
+    result = linear_probe(x, y, x, y, C="validation", solver="torch", seed=3)
+    assert result["C"] == 1  # smaller ones take the largest class for others too, from here on all are perfect
+    assert [C for C, _ in seen] == [*GRID, result["C"]]
     assert [counts for _, counts in seen] == [[8, 12, 4, 4]] * len(GRID) + [[10, 14, 5, 4]]
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_too_few_iterations_warn(solver):
     with pytest.warns(ConvergenceWarning):
-        found = linear_probe(*task(), solver=solver, max_iter=3)
-    assert found["iterations"] == 3
+        result = linear_probe(*task(), solver=solver, max_iter=3)
+    assert result["iterations"] == 3
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_errors(change, sentence):
 
 def test_too_few_rows_to_choose_from():
     x = np.eye(8)
-    with pytest.raises(InputError, match="no class has 5 rows, so that none can be held out to choose C on; give one"):
+    with pytest.raises(InputError, match="no class has 5 rows, so no rows can be held out to choose C; give a number"):
         linear_probe(x, [0, 1] * 4, x, [0, 1] * 4, C="validation")
 
 
@@ -186,7 +188,7 @@ def test_too_few_rows_to_choose_from():
 def test_scikit_learn_takes_rows_of_any_scale(scale):
     """Weights of 1/scale; beyond 1e40 L-BFGS gave up at its start."""
     train_x, train_y, test_x, test_y = task()
-    found = linear_probe(scale * train_x, train_y, scale * test_x, test_y)
+    result = linear_probe(scale * train_x, train_y, scale * test_x, test_y)
     expected = linear_probe(1e9 * train_x, train_y, 1e9 * test_x, test_y)
-    assert found["top_1"] == pytest.approx(expected["top_1"], abs=0.01)
-    assert found["loss"] == pytest.approx(expected["loss"], abs=0.01)
+    assert result["top_1"] == pytest.approx(expected["top_1"], abs=0.01)
+    assert result["loss"] == pytest.approx(expected["loss"], abs=0.01)

@@ -24,7 +24,7 @@ def by_hand(x, labels, make, folds, seed):
 @pytest.mark.parametrize(("folds", "seed"), [(5, 0), (3, 4)])
 def test_agrees_with_the_loop(folds, seed):
     image, text = sets()
-    found = modality_separability(image, text, folds=folds, seed=seed, draws=2)
+    result = modality_separability(image, text, folds=folds, seed=seed, draws=2)
     x, labels = np.vstack([image, text]), np.repeat([0, 1], [60, 45])
     rng = np.random.default_rng(seed)
     shuffled = [rng.permutation(labels) for _ in range(2)]
@@ -33,8 +33,8 @@ def test_agrees_with_the_loop(folds, seed):
         train, held_out = by_hand(x, labels, make, folds, seed)
         nulls = np.mean([by_hand(x, each, make, folds, seed) for each in shuffled], axis=0)
         expected = {"train": train, "cross_validated": held_out, "null": nulls[1], "null_train": nulls[0]}
-        assert {key: found[f"{name}.{key}"] for key in expected} == pytest.approx(expected, abs=1e-12)
-    assert len(found) == 8
+        assert {key: result[f"{name}.{key}"] for key in expected} == pytest.approx(expected, abs=1e-12)
+    assert len(result) == 8
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_rows_of_any_scale_are_separated_alike(scale, dtype):
     """At 1e80 squares of products leave float64: LIBLINEAR never returned, and L-BFGS gave 0.5."""
     rng = np.random.default_rng(0)
     image, text = rng.normal(size=(40, 6)) + 0.5, rng.normal(size=(30, 6))
-    found = modality_separability((scale * image).astype(dtype), (scale * text).astype(dtype), draws=1)
+    result = modality_separability((scale * image).astype(dtype), (scale * text).astype(dtype), draws=1)
     expected = modality_separability((1e9 * image).astype(dtype), (1e9 * text).astype(dtype), draws=1)
-    assert found == pytest.approx(expected, abs=0.06)
+    assert result == pytest.approx(expected, abs=0.06)
     assert all(0 <= value <= 1 for value in modality_separability(image / scale, text / scale, draws=1).values())
 
 
@@ -67,15 +67,15 @@ NAMES = [f"{c}.{v}" for c in ("logistic_regression", "linear_svc") for v in ("tr
 
 
 def test_sets_far_apart_are_separable_and_shuffled_labels_are_not():
-    found = modality_separability(*sets(gap=10.0))
-    assert [found[name] for name in NAMES] == [1.0] * 4
+    result = modality_separability(*sets(gap=10.0))
+    assert [result[name] for name in NAMES] == [1.0] * 4
     for name in ("logistic_regression", "linear_svc"):
-        assert 0.4 < found[f"{name}.null"] < 0.65 and found[f"{name}.null_train"] < 0.75
+        assert 0.4 < result[f"{name}.null"] < 0.65 and result[f"{name}.null_train"] < 0.75
 
 
 def test_equal_distributions_separate_in_training_only():
     """More dimensions than rows: the training accuracy is 1 for any labels, and says nothing."""
-    found = modality_separability(*sets(gap=0.0, n=40, m=40, d=200))
+    result = modality_separability(*sets(gap=0.0, n=40, m=40, d=200))
     for name in ("logistic_regression", "linear_svc"):
-        assert found[f"{name}.train"] == found[f"{name}.null_train"] == 1
-        assert 0.3 < found[f"{name}.cross_validated"] < 0.7
+        assert result[f"{name}.train"] == result[f"{name}.null_train"] == 1
+        assert 0.3 < result[f"{name}.cross_validated"] < 0.7

@@ -34,12 +34,12 @@ def options(measure):
 
 
 def shared_by_function():
-    found = {}
+    result = {}
     for measure in NUMBERS.values():
         if measure.attribute is None:  # a measure under another name, which is tested where it is at home
             continue
-        found.setdefault((measure.function, str(options(measure))), []).append(measure)
-    return list(found.values())
+        result.setdefault((measure.function, str(options(measure))), []).append(measure)
+    return list(result.values())
 
 
 @pytest.mark.parametrize("members", shared_by_function(), ids=lambda members: members[0].name)
@@ -60,17 +60,17 @@ def test_numbers_have_the_kind_of_the_rows(members):
     """Of arrays, lists and tables they are floats, of tensors 0-d tensors; labels do not decide."""
     first = members[0]
     sets = arguments(first.takes)
-    found = first.function(*sets, **first.options)
-    assert {type(value) for value in found.values()} == {float}
+    result = first.function(*sets, **first.options)
+    assert {type(value) for value in result.values()} == {float}
     for rows in (pd.DataFrame, np.ndarray.tolist):
         others = (rows(part) if np.ndim(part) == 2 else part for part in sets)
-        assert first.function(*others, **first.options) == pytest.approx(found, abs=1e-12)
+        assert first.function(*others, **first.options) == pytest.approx(result, abs=1e-12)
     of_labels = (torch.as_tensor(part) if np.ndim(part) == 1 else part for part in sets)
     assert {type(value) for value in first.function(*of_labels, **first.options).values()} == {float}
     tensors = [torch.from_numpy(part) if np.ndim(part) == 2 else part for part in sets]
     of_tensors = first.function(*tensors, **first.options)
     assert {(value.shape, value.dtype) for value in of_tensors.values()} == {((), torch.float64)}
-    assert of_tensors == found
+    assert of_tensors == result
     assert type(first(*sets)) is float and first(*tensors) == first(*sets)
     for part in tensors:
         if np.ndim(part) == 2:

@@ -23,21 +23,21 @@ def pairs(n=60, d=6, seed=0, gap=0.6):
 @pytest.mark.parametrize(("gap", "seed"), [(0.0, 0), (0.6, 1)])
 def test_agrees_with_the_loop(index, gap, seed):
     image, text = pairs(gap=gap, seed=seed)
-    found = retrieval(image, text, k=(1, 3, 10), index=index)
-    assert found == pytest.approx(oracles.retrieval(image, text, (1, 3, 10), index), abs=1e-12)
-    assert len(found) == (8 if index == "cross" else 14)
-    assert 0 < found["image_to_text.r_at_1"] < found["image_to_text.r_at_10"] < 1 or gap
+    result = retrieval(image, text, k=(1, 3, 10), index=index)
+    assert result == pytest.approx(oracles.retrieval(image, text, (1, 3, 10), index), abs=1e-12)
+    assert len(result) == (8 if index == "cross" else 14)
+    assert 0 < result["image_to_text.r_at_1"] < result["image_to_text.r_at_10"] < 1 or gap
 
 
 @pytest.mark.parametrize("index", INDICES)
 def test_rows_that_coincide_find_nothing(index):
     """Whatever the order of the rows: ties count against the query."""
     image = np.random.default_rng(0).normal(size=(1, 7)).repeat(20, axis=0)
-    found = retrieval(image, image, index=index)
+    result = retrieval(image, image, index=index)
     last = 20 if index == "cross" else 39
-    assert found["image_to_text.median_rank"] == found["text_to_image.median_rank"] == last
-    assert all(value == 0 for name, value in found.items() if ".r_at_" in name)
-    assert all(value == 1 for name, value in found.items() if "modality" in name)
+    assert result["image_to_text.median_rank"] == result["text_to_image.median_rank"] == last
+    assert all(value == 0 for name, value in result.items() if ".r_at_" in name)
+    assert all(value == 1 for name, value in result.items() if "modality" in name)
 
 
 @pytest.mark.parametrize("index", INDICES)
@@ -48,14 +48,14 @@ def test_copies_cost_the_first_places(index):
         np.repeat(image, 2, axis=0) + 0.1 * np.random.default_rng(1).normal(size=(60, 6)),
         np.repeat(text, 2, 0),
     )
-    found = retrieval(image, text, index=index)
-    assert found["image_to_text.r_at_1"] == 0
-    assert index == "mixed" or found["image_to_text.r_at_5"] > 0.3
-    assert found == pytest.approx(oracles.retrieval(image, text, (1, 5, 10), index), abs=1e-12)
+    result = retrieval(image, text, index=index)
+    assert result["image_to_text.r_at_1"] == 0
+    assert index == "mixed" or result["image_to_text.r_at_5"] > 0.3
+    assert result == pytest.approx(oracles.retrieval(image, text, (1, 5, 10), index), abs=1e-12)
     order = np.random.default_rng(0).permutation(60)
-    assert retrieval(image[order], text[order], index=index) == found
+    assert retrieval(image[order], text[order], index=index) == result
     scaled = text * np.where(np.arange(60) % 2, 3, 0.7)[:, None]  # copies of the direction, rounded otherwise
-    assert retrieval(image, scaled, index=index) == found
+    assert retrieval(image, scaled, index=index) == result
 
 
 @pytest.mark.parametrize("spread", [1e-4, 1e-8, 1e-11])
@@ -68,12 +68,12 @@ def test_texts_that_nearly_coincide_keep_their_order(spread):
     text = axis + spread * np.hstack([moves, np.zeros((7, 1))])  # of equal length, so that cosines order as products
     image = np.hstack([moves + 0.2 * rng.normal(size=(7, 7)), np.ones((7, 1))])
     expected = (np.argsort(-image[:, :7] @ moves.T, axis=1)[:, 0] == np.arange(7)).mean()
-    found = retrieval(image, text, k=(1, 3))
-    assert found["image_to_text.r_at_1"] == expected == 1
+    result = retrieval(image, text, k=(1, 3))
+    assert result["image_to_text.r_at_1"] == expected == 1
     reverse = (moves @ (oracles.unit(image)[:, :7]).T - np.diag(moves @ oracles.unit(image)[:, :7].T)[:, None]) * spread
     reverse += oracles.unit(image)[:, 7] - oracles.unit(image)[:, 7][:, None]
     np.fill_diagonal(reverse, -1)
-    assert found["text_to_image.r_at_1"] == (reverse < 0).all(1).mean()
+    assert result["text_to_image.r_at_1"] == (reverse < 0).all(1).mean()
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_float32_products_change_no_count(index, spread, seed, monkeypatch):
     near = rng.normal(size=(7, 64))[rng.integers(7, size=300)]
     image, text = (near + spread * rng.normal(size=(300, 64)) for _ in range(2))
     text[:20] = text[20:40]
-    found = retrieval(image, text, index=index)
+    result = retrieval(image, text, index=index)
     monkeypatch.setattr(neighbors, "single_is_exact", lambda device: False)
-    assert found == retrieval(image, text, index=index)
+    assert result == retrieval(image, text, index=index)
     if spread >= 1e-3:  # nearer rows are ties to the products of the oracle
-        assert found == oracles.retrieval(image, text, (1, 5, 10), index)
-    assert found["image_to_text.r_at_1"] < 1
+        assert result == oracles.retrieval(image, text, (1, 5, 10), index)
+    assert result["image_to_text.r_at_1"] < 1
 
 
 def captioned(n=40, seed=0):
@@ -125,10 +125,10 @@ def captioned(n=40, seed=0):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_caption_counts(index, seed):
     image, text, pairs = captioned(seed=seed)
-    found = retrieval(image, text, pairs, k=(1, 3, 10), index=index)
-    assert found == pytest.approx(oracles.retrieval(image, text, (1, 3, 10), index, pairs), abs=1e-12)
+    result = retrieval(image, text, pairs, k=(1, 3, 10), index=index)
+    assert result == pytest.approx(oracles.retrieval(image, text, (1, 3, 10), index, pairs), abs=1e-12)
     kinds = (pairs.tolist(), torch.from_numpy(pairs), pairs.astype(np.int32))
-    assert all(retrieval(image, text, each, k=(1, 3, 10), index=index) == found for each in kinds)
+    assert all(retrieval(image, text, each, k=(1, 3, 10), index=index) == result for each in kinds)
 
 
 @pytest.mark.parametrize(("k", "seed"), [(1, 0), (5, 1)])
@@ -138,21 +138,21 @@ def test_five_captions_an_image_are_those_of_clip_benchmark(seed, k):
     of = rng.permutation(np.concatenate([np.arange(40).repeat(4), rng.integers(40, size=40)]))
     image = rng.normal(size=(40, 6))
     text = image[of] + 1.5 * rng.normal(size=(200, 6))
-    found = retrieval(image, text, (of, np.arange(200)), k=k)
+    result = retrieval(image, text, (of, np.arange(200)), k=k)
     for way, expected in oracles_two_sided.clip_benchmark(image, text, of, k).items():
-        assert found[f"{way}.r_at_{k}"] == pytest.approx(expected, abs=1e-15)
+        assert result[f"{way}.r_at_{k}"] == pytest.approx(expected, abs=1e-15)
         assert 0 < expected < 1
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ([[0, 1]], "pairs are no two lists of equally many row numbers"),
-        ([[0, 1], [0]], "pairs are no two lists of equally many row numbers"),
-        ([["a"], ["b"]], "pairs are no two lists"),
+        ([[0, 1]], "pairs are not two lists of equally many row numbers"),
+        ([[0, 1], [0]], "pairs are not two lists of equally many row numbers"),
+        ([["a"], ["b"]], "pairs are not two lists"),
         ([[*range(59), 0], list(range(60))], "pairs do not name each of the 60 image rows"),
         ([list(range(60)), list(range(1, 61))], "pairs do not name each of the 60 text rows"),
-        (np.ones((2, 60)), "pairs are no two lists"),
+        (np.ones((2, 60)), "pairs are not two lists"),
     ],
 )
 def test_pairs_that_are_wrong(given, sentence):
@@ -160,7 +160,7 @@ def test_pairs_that_are_wrong(given, sentence):
         retrieval(*pairs(), given)
 
 
-TIES = "{} of {} {} queries looked at have other rows exactly as near as their pair, and ties count against the query"
+TIES = "{} of {} {} queries examined have other rows exactly as near as their pair, and ties count against the query"
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-6])
@@ -188,7 +188,7 @@ def test_ties_that_cost_recall_are_remarked_on(name, spread):
     assert remark(x, some) is None  # a tenth
     pairs = np.stack([np.arange(60).repeat(2), np.arange(120)])
     captions = np.repeat(x, 2, axis=0)  # of an image, as near as each other
-    said = "60 images and 120 texts are queries, each right where it finds any of its pairs"
+    said = "60 images and 120 texts are queries, each correct if it finds any of its pairs"
     assert remark(x, captions, pairs=pairs) == remark(x, captions, "text_to_image", pairs) == said
     captions[:] = captions[0]
     assert remark(x, captions, pairs=pairs) == f"{said}; {TIES.format(60, 60, 'image')}"
@@ -199,7 +199,7 @@ def test_ties_that_cost_recall_are_remarked_on(name, spread):
 def test_rows_that_all_tie_have_a_recall_of_zero_with_a_remark():
     rng = np.random.default_rng(0)
     signs = rng.choice([-1.0, 1.0], (80, 1))  # of one dimension, cosines are 1 and -1
-    found = cg.measure(signs, signs * rng.uniform(1, 2, (80, 1)), measures="retrieval")
-    for record in found:
+    result = cg.measure(signs, signs * rng.uniform(1, 2, (80, 1)), measures="retrieval")
+    for record in result:
         if "r_at" in record.measure:
             assert record.value == 0 and "ties count against the query" in record.note

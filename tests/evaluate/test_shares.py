@@ -91,8 +91,8 @@ def test_effects_are_those_of_leaving_the_item_out(index, captions):
             gone = share.items == item
             moved = share.effects.changes[here].sum()
             assert not gone[share.effects.queries[here]].any()
-            found = float(share.values[~gone].sum() + moved) / int((~gone).sum())
-            assert found == pytest.approx(rest[key], abs=1e-12), (key, item)
+            result = float(share.values[~gone].sum() + moved) / int((~gone).sum())
+            assert result == pytest.approx(rest[key], abs=1e-12), (key, item)
             changed += int(here.sum())
     assert changed > 30
 
@@ -119,17 +119,17 @@ def test_the_interval_covers_recall_near_0_and_1_and_with_hubs(kind, noise, n):
     median of the numbers of an index a factor of 1.4 is seen.
     """
     draws = {100: 80, 300: 200, 1000: 60}[n]
-    found = {}
+    result = {}
     for seed in range(draws):
         image, text, _ = drawn(kind, n, np.random.default_rng([seed, n]), noise)
         for index in ("cross", "mixed"):
             for key, share in measures[f"retrieval.{WAY}"].shares(image, text, index=index).items():
                 if key.endswith(("r_at_1", "r_at_10", "same_modality_at_10")):
                     estimate = share.value, share.standard_error, *share.interval
-                    found.setdefault((index, key), []).append(estimate)
+                    result.setdefault((index, key), []).append(estimate)
     slack = 2 * np.sqrt(0.95 * 0.05 / draws)
     ratios = {"cross": [], "mixed": []}
-    for key, rows in found.items():
+    for key, rows in result.items():
         value, error, low, high = np.array(rows).T
         true = value.mean()
         covered = np.mean((low <= true) & (true <= high))

@@ -25,9 +25,9 @@ def test_agrees_with_scikit_learn(logits, k):
         expected = {"top_1": (oracles.logits(image, text, logits).argmax(1) == labels).mean()}
     else:
         expected = oracles.zero_shot(image, labels, text, logits)
-    found = zero_shot(image, labels, text, logits=logits)
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    assert ("top_5" in found) == (k > 5)
+    result = zero_shot(image, labels, text, logits=logits)
+    assert {name: result[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+    assert ("top_5" in result) == (k > 5)
 
 
 def test_a_number_that_few_classes_do_not_have_is_an_error():
@@ -40,12 +40,12 @@ def test_among_equal_classes_the_lowest_index_wins(logits):
     """Every class text is equal: class 0 is taken for all, and the classes 0 to 4 are the top five."""
     rng = np.random.default_rng(0)
     text = np.repeat(rng.normal(size=(1, 7)), 10, axis=0)
-    found = zero_shot(rng.normal(size=(100, 7)), np.arange(100) % 10, text, logits=logits)
-    assert (found["top_1"], found["top_5"], found["mean_per_class"]) == (0.1, 0.5, 0.1)
+    result = zero_shot(rng.normal(size=(100, 7)), np.arange(100) % 10, text, logits=logits)
+    assert (result["top_1"], result["top_5"], result["mean_per_class"]) == (0.1, 0.5, 0.1)
     pairs = np.repeat(rng.normal(size=(5, 7)), 2, axis=0)  # classes 0 and 1 equal, 2 and 3, ...
     labels = np.arange(200) % 10
-    found = zero_shot(pairs[labels] + 0.01 * rng.normal(size=(200, 7)), labels, pairs, logits="neg_distance")
-    assert found["top_1"] == 0.5
+    result = zero_shot(pairs[labels] + 0.01 * rng.normal(size=(200, 7)), labels, pairs, logits="neg_distance")
+    assert result["top_1"] == 0.5
 
 
 @pytest.mark.parametrize("logits", LOGITS)
@@ -99,23 +99,23 @@ def test_ensemble(kind):
     rng = np.random.default_rng(0)
     rows = torch.from_numpy(rng.normal(size=(40, 5)) + 1).to(kind)
     classes = rng.permutation(np.arange(40) % 7)
-    found = ensemble(rows, classes)
-    assert np.abs(found.numpy() - oracles.ensemble(rows.double().numpy(), classes)).max() < 1e-14
-    assert np.allclose(found.norm(dim=1), 1, atol=1e-15)
+    result = ensemble(rows, classes)
+    assert np.abs(result.numpy() - oracles.ensemble(rows.double().numpy(), classes)).max() < 1e-14
+    assert np.allclose(result.norm(dim=1), 1, atol=1e-15)
 
 
 @pytest.mark.parametrize(
     ("rows", "classes", "sentence"),
     [
-        (np.ones((3, 3)), [0, 2, 2], "class 1 of 0 to 2 has no prompt; expected at least one of each class"),
+        (np.ones((3, 3)), [0, 2, 2], "class 1 of 0 to 2 has no prompt; expected at least one prompt of each class"),
         (np.ones((2, 3)), [0], "1 classes for 2 rows; expected one label per row of prompts"),
         (
             np.ones((2, 3)),
             [0, 2],
-            r"classes\[1\] = 2; expected a whole number from 0 to 1, an index of the classes, of which",
+            r"classes\[1\] = 2; expected a whole number from 0 to 1, an index of the classes, at most",
         ),
         (np.zeros((2, 3)), [0, 1], "rows has a zero row"),
-        (np.array([[1.0, 0], [-1.0, 0], [0, 1.0]]), [0, 0, 1], r"the mean prompts has a zero row \(row 0\)"),
+        (np.array([[1.0, 0], [-1.0, 0], [0, 1.0]]), [0, 0, 1], r"the matrix of prompt means has a zero row \(row 0\)"),
     ],
 )
 def test_ensemble_errors(rows, classes, sentence):

@@ -141,10 +141,10 @@ def test_known_overlaps(k):
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     assert float(mutual_knn(x, x[:, ::-1].copy(), k=k)) == 1
     y = x[np.random.default_rng(1).permutation(60)]
-    found = [{*np.argsort(np.abs(angles - a))[1 : k + 1]} for a in angles]
+    result = [{*np.argsort(np.abs(angles - a))[1 : k + 1]} for a in angles]
     order = np.random.default_rng(1).permutation(60)
     shuffled = [{*np.argsort(np.abs(angles[order] - a))[1 : k + 1]} for a in angles[order]]
-    expected = np.mean([len(a & b) / k for a, b in zip(found, shuffled, strict=True)])
+    expected = np.mean([len(a & b) / k for a, b in zip(result, shuffled, strict=True)])
     assert float(mutual_knn(x, y, k=k)) == pytest.approx(expected, rel=1e-12)
 
 

@@ -27,29 +27,29 @@ def test_a_simplex_is_full_collapse(seed, classes):
 def test_classes_count_alike_whatever_their_size():
     x, labels, _ = collapsed(3, 6, 30, 0.3, 0)
     copies = np.concatenate([np.arange(90), *[np.flatnonzero(labels == 0)] * 4])
-    found, whole = neural_collapse(x[copies], labels[copies]), neural_collapse(x, labels)
-    assert found[:3] == pytest.approx(whole[:3], rel=1e-9)
+    result, whole = neural_collapse(x[copies], labels[copies]), neural_collapse(x, labels)
+    assert result[:3] == pytest.approx(whole[:3], rel=1e-9)
 
 
 def test_self_duality_and_decisions():
     x, labels, corners = collapsed(3, 6, 200, 0.05, 0)
     x, swapped = x - x.mean(0), corners[[1, 0, 2]]
-    found = neural_collapse(x, labels, swapped)
+    result = neural_collapse(x, labels, swapped)
     means = np.array([x[labels == c].mean(0) for c in range(3)])
     means, text = means - means.mean(0), swapped - swapped.mean(0)
-    assert found.nc3 == pytest.approx(np.linalg.norm(means / np.linalg.norm(means) - text / np.linalg.norm(text)))
-    assert found.nc4 == pytest.approx(2 / 3, rel=1e-12)
+    assert result.nc3 == pytest.approx(np.linalg.norm(means / np.linalg.norm(means) - text / np.linalg.norm(text)))
+    assert result.nc4 == pytest.approx(2 / 3, rel=1e-12)
     unused = np.concatenate([corners[:1], np.ones((1, 6)), corners[1:]])  # a class without images
     assert neural_collapse(x, np.array([0, 2, 3])[labels], unused).nc4 == 0
 
 
 def test_unusable_classes():
     x = np.random.default_rng(0).normal(size=(6, 3))
-    with pytest.raises(InputError, match="each of the 6 rows has a label of its own; expected a class of two rows"):
+    with pytest.raises(InputError, match="each of the 6 rows has a label of its own; expected a class with at least"):
         neural_collapse(x, range(6))
     with pytest.raises(InputError, match="the means of the 2 classes are all equal"):
         neural_collapse(np.concatenate([x, x]), [0] * 6 + [1] * 6)
-    with pytest.raises(InputError, match="the texts of the 2 classes are all equal; NC3 is undefined there"):
+    with pytest.raises(InputError, match="the texts of the 2 classes are all equal, so NC3 is undefined"):
         neural_collapse(x, [0, 1] * 3, np.ones((2, 3)))
     with pytest.raises(InputError, match=r"labels\[1\] = 2; expected a whole number from 0 to 1, an index of the rows"):
         neural_collapse(x, [0, 2, 1, 0, 1, 1], x[:2])
@@ -67,11 +67,11 @@ def test_class_means_of_known_norms_and_angles():
     """Three means on two axes: 90 degrees apart seen from the origin, not from their center."""
     means = np.array([[2.0, 0], [-1, 1], [-1, -1]])  # they sum to zero
     x = np.repeat(means, 3, axis=0) + np.tile([[0.1, 0], [-0.1, 0], [0, 0]], (3, 1))
-    found = neural_collapse(x, np.repeat([0, 1, 2], 3))
+    result = neural_collapse(x, np.repeat([0, 1, 2], 3))
     lengths = np.array([2, 2**0.5, 2**0.5])
-    assert found.nc2_norm == pytest.approx(lengths.std() / lengths.mean(), rel=1e-12)
+    assert result.nc2_norm == pytest.approx(lengths.std() / lengths.mean(), rel=1e-12)
     cosines = np.array([-2 / 2 / 2**0.5, -2 / 2 / 2**0.5, 0])
-    assert found.nc2_angle == pytest.approx(np.abs(cosines + 1 / 2).mean(), rel=1e-12)
+    assert result.nc2_angle == pytest.approx(np.abs(cosines + 1 / 2).mean(), rel=1e-12)
     # Σ_W has 0.02/3 along the first axis, where Σ_B has 6/3
-    assert found.nc1 == pytest.approx(0.02 / 3 / 2 / 3, rel=1e-12)
-    assert found.nc3 is None and found.nc4 is None
+    assert result.nc1 == pytest.approx(0.02 / 3 / 2 / 3, rel=1e-12)
+    assert result.nc3 is None and result.nc4 is None

@@ -59,20 +59,20 @@ def circle(angle, n=60):
 
 @pytest.mark.parametrize("degrees", [1e-5, 0.3, 25.0, 80.0])
 def test_half_angle_is_the_angle_of_the_circle(degrees):
-    found = cone_of(circle(math.radians(degrees)))
-    assert np.abs(found.axis - [1, 0, 0]).max() < 1e-9
-    for angle in (found.half_angle, found.half_angle_99):
+    result = cone_of(circle(math.radians(degrees)))
+    assert np.abs(result.axis - [1, 0, 0]).max() < 1e-9
+    for angle in (result.half_angle, result.half_angle_99):
         assert float(angle) == pytest.approx(degrees, rel=1e-9)
-    for cosine in (found.mean_cosine, found.min_cosine):
+    for cosine in (result.mean_cosine, result.min_cosine):
         assert float(cosine) == pytest.approx(math.cos(math.radians(degrees)), abs=1e-12)
 
 
 def test_quantile_angle_ignores_one_outlier_in_a_thousand():
     rows = np.concatenate([circle(0.1, 999), [[0.0, 1.0, 0.0]]])
-    found = cone_of(rows)
-    cosines = rows @ found.axis / np.linalg.norm(rows, axis=1)
-    assert float(found.half_angle) > 80
-    assert float(found.half_angle_99) == pytest.approx(math.degrees(math.acos(np.quantile(cosines, 0.01))), rel=1e-9)
+    result = cone_of(rows)
+    cosines = rows @ result.axis / np.linalg.norm(rows, axis=1)
+    assert float(result.half_angle) > 80
+    assert float(result.half_angle_99) == pytest.approx(math.degrees(math.acos(np.quantile(cosines, 0.01))), rel=1e-9)
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
@@ -141,8 +141,8 @@ PAIRS = np.random.default_rng(0).normal(size=(20, 3))
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: cone_of(np.array([[1.0, 2.0], [-2.0, -4.0]])), "there is no cone axis"),
-        (lambda: cone_of(np.concatenate([PAIRS, -PAIRS / 3 + 1e-11])), "there is no cone axis"),
+        (lambda: cone_of(np.array([[1.0, 2.0], [-2.0, -4.0]])), "so there is no cone axis"),
+        (lambda: cone_of(np.concatenate([PAIRS, -PAIRS / 3 + 1e-11])), "so there is no cone axis"),
         (lambda: conformity(np.eye(2)[:1]), "1 row; expected at least 2"),
         (lambda: conformity(np.diag([1.0, 0])), r"zero row \(row 1\)"),
         (lambda: conformity_std(np.eye(2)), "2 rows; expected at least 3"),

@@ -109,10 +109,10 @@ FEW = np.repeat(np.random.default_rng(0).normal(size=(2, 4)), 5, axis=0)
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: two_nn(FEW), "x has 10 rows, of which 2 are different; expected 3 such rows"),
+        (lambda: two_nn(FEW), "x has 2 different rows among 10 rows; expected at least 3"),
         (
             lambda: local_intrinsic_dimension(FEW * np.arange(1, 11)[:, None], k=4, metric="cosine"),
-            "x has 10 rows, of which 2 are different in direction; expected 5 such rows",
+            "x has 2 different directions among 10 rows; expected at least 5",
         ),
         (lambda: local_intrinsic_dimension(FEW, k=10), "x has 10 rows; expected at least 11 for k = 10 neighbors"),
         (lambda: local_intrinsic_dimension(FEW, k=1), "k = 1; expected a whole number from 2 on, of neighbors"),
@@ -123,7 +123,7 @@ FEW = np.repeat(np.random.default_rng(0).normal(size=(2, 4)), 5, axis=0)
         ),
         (lambda: two_nn(np.eye(5), discard=1), "discard = 1; expected a share of the rows"),
         (lambda: two_nn(np.eye(5), discard=float("nan")), "discard = nan; expected a share of the rows"),
-        (lambda: two_nn(np.diag(np.arange(1.0, 6)), discard=0.9), r"discard = 0\.9 of 5 rows leaves none"),
+        (lambda: two_nn(np.diag(np.arange(1.0, 6)), discard=0.9), r"discard = 0\.9 leaves none of 5 rows"),
     ],
 )
 def test_errors(call, sentence):
@@ -136,14 +136,14 @@ SEEDS = range(5)
 
 def deviations(rows, dimensions):
     """Mean relative deviations from the true dimensions over five seeds, of mackay and of two_nn."""
-    found = np.zeros((2, len(dimensions)))
+    result = np.zeros((2, len(dimensions)))
     for column, d in enumerate(dimensions):
         for seed in SEEDS:
             x = rows(d, seed)
             with keeping_lists():  # the two nearest rows are the first of the twenty
                 estimates = local_intrinsic_dimension(x, k=20), two_nn(x)
-            found[:, column] += np.array(estimates) / d - 1
-    return found / len(SEEDS)
+            result[:, column] += np.array(estimates) / d - 1
+    return result / len(SEEDS)
 
 
 def cube(d, seed):

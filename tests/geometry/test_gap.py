@@ -35,8 +35,8 @@ def test_the_cosine_gap_is_exact_near_0_and_refuses_a_mean_that_centering_left()
     x = cone(30, 5, np.random.default_rng(0))
     mean = x.mean(0)
     across = np.linalg.svd(mean[None])[2][1]  # of unit length, orthogonal to the mean
-    found = modality_gap(x, x + 1e-6 * np.linalg.norm(mean) * across, metric="cosine")
-    assert found == pytest.approx(0.5e-12, rel=1e-3)
+    result = modality_gap(x, x + 1e-6 * np.linalg.norm(mean) * across, metric="cosine")
+    assert result == pytest.approx(0.5e-12, rel=1e-3)
     for dtype in (np.float32, np.float64):
         with pytest.raises(InputError, match="the mean of text is zero, as after centering, and has no direction"):
             modality_gap(x, (x - mean).astype(dtype), metric="cosine")
@@ -60,7 +60,7 @@ def test_directions_are_orthonormal_as_far_as_they_can_be():
 def test_equal_sets_have_no_gap_to_divide():
     x = cone(30, 5, np.random.default_rng(0))
     assert sliced_wasserstein(x, x[::-1]) == pytest.approx(0, abs=1e-12)
-    with pytest.raises(InputError, match="image and text are the same set of rows; there is no gap to divide"):
+    with pytest.raises(InputError, match="image and text are the same set of rows, so there is no gap to divide"):
         gap_shift_share(x + 100, x[::-1] + 100)
 
 
@@ -141,7 +141,7 @@ def test_a_rotation_changes_it_by_the_draw_of_the_directions_only():
     rng = np.random.default_rng(0)
     x, y = cone(200, 6, rng), 1.5 * cone(200, 6, rng)
     q = rotation(6, rng)
-    found = [sliced_wasserstein(x @ q, y @ q, center=True, directions=count) for count in (6, 12, 6000)]
+    result = [sliced_wasserstein(x @ q, y @ q, center=True, directions=count) for count in (6, 12, 6000)]
     expected = sliced_wasserstein(x, y, center=True, directions=6000)
-    assert found[2] == pytest.approx(expected, rel=0.01)
-    assert found[0] != pytest.approx(expected, rel=1e-6)
+    assert result[2] == pytest.approx(expected, rel=0.01)
+    assert result[0] != pytest.approx(expected, rel=1e-6)

@@ -11,8 +11,8 @@ from support.clouds import cone
 @pytest.mark.parametrize("k", [1, 5, 30])
 def test_is_the_skewness_of_the_counts_that_scikit_learn_finds(k):
     x = cone(400, 20, np.random.default_rng(k))
-    found = NearestNeighbors(n_neighbors=k, metric="cosine").fit(x).kneighbors(return_distance=False)
-    assert float(hubness(x, k=k)) == pytest.approx(skew(np.bincount(found.ravel(), minlength=400)), rel=1e-9)
+    result = NearestNeighbors(n_neighbors=k, metric="cosine").fit(x).kneighbors(return_distance=False)
+    assert float(hubness(x, k=k)) == pytest.approx(skew(np.bincount(result.ravel(), minlength=400)), rel=1e-9)
 
 
 @pytest.mark.parametrize("k", [2, 4])
@@ -37,10 +37,10 @@ def test_it_is_that_of_the_counts_that_scikit_learn_finds(k):
     across = NearestNeighbors(n_neighbors=k, metric="cosine").fit(y).kneighbors(x, return_distance=False)
     back = NearestNeighbors(n_neighbors=k, metric="cosine").fit(x).kneighbors(y, return_distance=False)
     cases = ((hubs(x, k=k), within, 400), (cross_hubs(x, y, k=k), across, 150))
-    for found, neighbors, rows in (*cases, (cross_hubs(x, y, k=k, queries="text"), back, 400)):
+    for result, neighbors, rows in (*cases, (cross_hubs(x, y, k=k, queries="text"), back, 400)):
         counts = np.bincount(neighbors.ravel(), minlength=rows)
-        assert found.robin_hood == pytest.approx(hoover(counts), rel=1e-9)
-        assert found.antihub_share == pytest.approx(np.mean(counts == 0), abs=1e-12)
+        assert result.robin_hood == pytest.approx(hoover(counts), rel=1e-9)
+        assert result.antihub_share == pytest.approx(np.mean(counts == 0), abs=1e-12)
 
 
 def test_one_text_that_every_image_finds():

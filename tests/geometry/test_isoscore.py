@@ -48,10 +48,10 @@ def test_star_is_the_score_of_the_shrunken_covariance(zeta, seed):
     rng = np.random.default_rng(seed)
     x, y = cone(20, 6, rng), cone(500, 6, rng)
     shrunken = (1 - zeta) * np.cov(x.T) + zeta * np.cov(y.T)
-    found = isoscore_star(x, torch.from_numpy(np.cov(y.T)), zeta=zeta)
-    assert float(found) == pytest.approx(score_of(shrunken), abs=1e-12)
+    result = isoscore_star(x, torch.from_numpy(np.cov(y.T)), zeta=zeta)
+    assert float(result) == pytest.approx(score_of(shrunken), abs=1e-12)
     if zeta == 0:
-        assert float(found) == pytest.approx(float(isoscore(x)), abs=1e-15)
+        assert float(result) == pytest.approx(float(isoscore(x)), abs=1e-15)
 
 
 # --- gradients
@@ -129,7 +129,7 @@ FOUR = np.random.default_rng(0).normal(size=(4, 2))
         (lambda: isoscore(np.eye(6), unbiased=True), "estimate of ‖C‖² from 6 rows is not positive"),
         (lambda: isoscore_star(FOUR, torch.eye(3), zeta=0.5), r"shape \(3, 3\); expected \(2, 2\)"),
         (lambda: isoscore_star(FOUR, torch.eye(2), zeta=1.5), "zeta = 1.5; expected a share from 0"),
-        (lambda: isoscore_star(FOUR, torch.zeros(2, 2), zeta=1), "no positive trace"),
+        (lambda: isoscore_star(FOUR, torch.zeros(2, 2), zeta=1), "is not positive, so its isotropy"),
         (lambda: isoscore_star(FOUR, torch.ones(2, 2).triu(), zeta=1), "the covariance is not symmetric"),
     ],
 )
@@ -180,13 +180,13 @@ def gaussian(n, d, rng):
 
 def errors_of_the_means(draw):
     """(mean − truth) in standard errors of the mean of 400 draws, n = d = 64: a, b and the Gaussian correction's b."""
-    found, truths = [], None
+    result, truths = [], None
     for seed in range(400):
         x, a, b = draw(64, 64, np.random.default_rng(seed))
-        found.append(estimates(x))
+        result.append(estimates(x))
         truths = np.array([a, b, b])
-    found = np.array(found)
-    return (found.mean(0) - truths) / (found.std(0, ddof=1) / np.sqrt(len(found)))
+    result = np.array(result)
+    return (result.mean(0) - truths) / (result.std(0, ddof=1) / np.sqrt(len(result)))
 
 
 def test_both_parts_are_unbiased_whatever_the_distribution():

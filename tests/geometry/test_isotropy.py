@@ -78,9 +78,9 @@ TESTS = [rayleigh_test, bingham_test, sphericity_test]
 def test_p_values_are_uniform_under_isotropy(test, n, d):
     """Kolmogorov-Smirnov: the smallest p of fifteen would fall below 7e-5 once in a thousand seeds."""
     generator = torch.Generator().manual_seed(1)
-    found = [test(torch.randn(n, d, generator=generator, dtype=torch.float64)) for _ in range(400)]
-    assert kstest([float(each.p_value) for each in found], "uniform").pvalue > 7e-5
-    z = torch.stack([each.z for each in found])
+    result = [test(torch.randn(n, d, generator=generator, dtype=torch.float64)) for _ in range(400)]
+    assert kstest([float(each.p_value) for each in result], "uniform").pvalue > 7e-5
+    z = torch.stack([each.z for each in result])
     assert abs(float(z.mean())) < 4 / math.sqrt(400)
     assert float(z.std()) == pytest.approx(1, abs=0.2)
 

@@ -37,11 +37,11 @@ def rows_as(kind, sets):
 @pytest.mark.parametrize("name", MEASURES)
 def test_arrays_give_floats_and_tensors_differentiable_tensors(name):
     measure, sets = measures[name], arguments(measures[name], "plain")
-    found = leaves(measure.function(*sets, **measure.options))
-    assert {type(leaf) for leaf in found} <= {float, np.ndarray, int, str, type(None)}
-    assert float in map(type, found)
+    result = leaves(measure.function(*sets, **measure.options))
+    assert {type(leaf) for leaf in result} <= {float, np.ndarray, int, str, type(None)}
+    assert float in map(type, result)
     of_tensors = leaves(measure.function(*rows_as(torch.from_numpy, sets), **measure.options))
-    for leaf, of_tensor in zip(found, of_tensors, strict=True):
+    for leaf, of_tensor in zip(result, of_tensors, strict=True):
         if isinstance(leaf, float | np.ndarray):
             assert of_tensor.dtype == torch.float64 and of_tensor.shape == np.shape(leaf)
         assert np.array_equal(of_tensor, leaf)
@@ -58,12 +58,12 @@ def test_lists_and_tables_are_arrays_and_labels_do_not_decide(name):
     measure, sets = measures[name], arguments(measures[name], "plain")
     value = measure(*sets)
     for kind in (np.ndarray.tolist, pd.DataFrame):
-        found = measure(*rows_as(kind, sets))  # a table is stored by columns, which changes the last digits of sums
-        assert type(found) is float and found == pytest.approx(value, rel=1e-9, abs=1e-12)
+        result = measure(*rows_as(kind, sets))  # a table is stored by columns, which changes the last digits of sums
+        assert type(result) is float and result == pytest.approx(value, rel=1e-9, abs=1e-12)
     if measure.takes == "labeled rows":
         for dtype in (torch.long, torch.float64):
-            found = measure(sets[0], torch.as_tensor(sets[1], dtype=dtype))
-            assert type(found) is float and found == value
+            result = measure(sets[0], torch.as_tensor(sets[1], dtype=dtype))
+            assert type(result) is float and result == value
     if len(places := row_places(measure)) > 1:
         for place in places:
             one_tensor = [torch.from_numpy(part.copy()) if k == place else part for k, part in enumerate(sets)]
@@ -105,16 +105,16 @@ NUMBERS = {
 
 @pytest.mark.parametrize("function", VECTORS.values(), ids=VECTORS)
 def test_arrays_give_arrays_where_there_are_many_numbers(function):
-    for found, of_tensor in zip(leaves(function(X)), leaves(function(TENSOR)), strict=True):
-        assert type(found) in (np.ndarray, int) and isinstance(of_tensor, torch.Tensor | int)
-        assert np.array_equal(found, of_tensor, equal_nan=True)
+    for result, of_tensor in zip(leaves(function(X)), leaves(function(TENSOR)), strict=True):
+        assert type(result) in (np.ndarray, int) and isinstance(of_tensor, torch.Tensor | int)
+        assert np.array_equal(result, of_tensor, equal_nan=True)
 
 
 @pytest.mark.parametrize("function", NUMBERS.values(), ids=NUMBERS)
 def test_what_else_takes_rows_gives_floats_for_arrays_too(function):
-    for found, of_tensor in zip(leaves(function(X)), leaves(function(TENSOR)), strict=True):
-        assert type(found) in (float, int, str) and isinstance(of_tensor, torch.Tensor | int | str)
-        assert found == (of_tensor if isinstance(found, str) else pytest.approx(float(of_tensor), rel=1e-12))
+    for result, of_tensor in zip(leaves(function(X)), leaves(function(TENSOR)), strict=True):
+        assert type(result) in (float, int, str) and isinstance(of_tensor, torch.Tensor | int | str)
+        assert result == (of_tensor if isinstance(result, str) else pytest.approx(float(of_tensor), rel=1e-12))
     assert float in map(type, leaves(function(X)))
 
 
@@ -145,7 +145,7 @@ def test_streamed_rows_and_moments_give_tensors():
 def test_numbers_are_where_the_rows_are():
     """The device without values stands for a GPU; of two sets the first that is a tensor decides."""
     elsewhere = torch.empty(3, 2, device="meta")
-    found = as_given({"a": 0.5, "b": torch.zeros(()), "c": 3}, [X, elsewhere, TENSOR])
-    assert found["a"].is_meta and found["b"].is_meta and found["c"] == 3
+    result = as_given({"a": 0.5, "b": torch.zeros(()), "c": 3}, [X, elsewhere, TENSOR])
+    assert result["a"].is_meta and result["b"].is_meta and result["c"] == 3
     assert not as_given(0.5, [TENSOR, elsewhere]).is_meta
     assert as_given(torch.zeros(()), [X, torch.empty(3, device="meta")]) == 0.0  # one value a row: labels

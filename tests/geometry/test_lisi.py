@@ -33,21 +33,21 @@ def test_it_is_the_published_loop_but_for_its_tolerance(k, classes):
         r = np.sqrt(((x - row) ** 2).sum(1))
         near = [j for j in np.argsort(r) if j != i][:k]
         expected.append(1 / korsunsky(r[near], labels[near], k / 3))
-    found = lisi(x, labels, k=k)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-    np.testing.assert_allclose(found, plain_lisi(x, labels, k), rtol=1e-9)
-    assert found.min() >= 1 and found.max() <= classes
+    result = lisi(x, labels, k=k)
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
+    np.testing.assert_allclose(result, plain_lisi(x, labels, k), rtol=1e-9)
+    assert result.min() >= 1 and result.max() <= classes
 
 
 def test_copies_beyond_the_perplexity_weigh_the_same():
     """Forty rows in one place: no β gives their 39 distances of 0 a perplexity of 10."""
     x = np.concatenate([np.zeros((40, 2)), 5 + np.random.default_rng(0).normal(size=(40, 2))])
     labels = np.arange(80) % 4 == 0
-    found = lisi(x, labels, k=30)
+    result = lisi(x, labels, k=30)
     for i in range(40):
         near = [j for j in range(40) if j != i][:30]
         shares = np.bincount(labels[near].astype(int), minlength=2) / 30
-        assert found[i] == pytest.approx(1 / (shares**2).sum(), rel=1e-12)
+        assert result[i] == pytest.approx(1 / (shares**2).sum(), rel=1e-12)
 
 
 def test_errors():

@@ -51,7 +51,7 @@ LOWER = (torch.float32, torch.float16, torch.bfloat16)
 def test_lower_precision_is_exact_on_the_converted_rows(name):
     """On every cloud, in one of the types that can hold its rows; all of them have their turn."""
     measure, used = measures[name], set()
-    found, expected = {}, {}
+    result, expected = {}, {}
     for turn, cloud in enumerate(CLOUDS, list(MEASURES).index(name)):
         x, *rest = (torch.as_tensor(part.copy()) for part in arguments(measure, cloud))
         types = [dtype for dtype in LOWER[turn % 3 :] + LOWER[: turn % 3] if survives(x, dtype, measure)]
@@ -60,9 +60,9 @@ def test_lower_precision_is_exact_on_the_converted_rows(name):
         used.add(types[0])
         sets = [x.to(types[0]), *(part.to(types[0]) if part.is_floating_point() else part for part in rest)]
         oracle = ORACLES[name](*(part.double().numpy() if part.is_floating_point() else part.numpy() for part in sets))
-        found[cloud], expected[cloud] = float(measure(*sets)), oracle
-    assert {"plain", "duplicated rows"} <= found.keys() and used == {*LOWER}
-    assert found == pytest.approx(expected, **tolerance(measure, SINGLE))
+        result[cloud], expected[cloud] = float(measure(*sets)), oracle
+    assert {"plain", "duplicated rows"} <= result.keys() and used == {*LOWER}
+    assert result == pytest.approx(expected, **tolerance(measure, SINGLE))
 
 
 def non_contiguous(x):
@@ -90,8 +90,8 @@ def test_memory_layouts(name):
     measure = measures[name]
     x, *rest = arguments(measure, "plain")
     layouts = (non_contiguous, read_only, negative_stride, big_endian)
-    found = {layout.__name__: float(measure(layout(x), *rest)) for layout in layouts}
-    assert found == pytest.approx(dict.fromkeys(found, float(measure(x, *rest))), rel=1e-12)
+    result = {layout.__name__: float(measure(layout(x), *rest)) for layout in layouts}
+    assert result == pytest.approx(dict.fromkeys(result, float(measure(x, *rest))), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", MEASURES)

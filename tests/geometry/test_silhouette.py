@@ -127,8 +127,8 @@ def test_lower_precision_of_others_does_not_reach_the_products(metric):
     labels = classes_of(200, 4, rng)
     x = torch.from_numpy(_in_classes(200, 64, labels, rng)).float()
     with torch.autocast("cpu"):
-        found = float(silhouette(x, labels, metric=metric))
-    assert abs(found - oracle(x.double().numpy(), labels, metric)) < 1e-6
+        result = float(silhouette(x, labels, metric=metric))
+    assert abs(result - oracle(x.double().numpy(), labels, metric)) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_float32_rows_without_each_block_keep_six_digits(block, scale, monkeypat
     block_of = rng.integers(-1, 4, size=120)
     for labels in (codes, np.arange(120) % 6, rng.integers(2, size=120)):
         rows = Dealt(torch.from_numpy(x), torch.from_numpy(block_of), 4)
-        found = [float(value) for value in measures["silhouette"].without_each(rows, labels)]
+        result = [float(value) for value in measures["silhouette"].without_each(rows, labels)]
         kept = [block_of != b for b in range(4)]
-        assert found == pytest.approx(
+        assert result == pytest.approx(
             [silhouette_score(x[k].astype(np.float64) / scale, labels[k]) for k in kept], abs=1e-6
         )
 
@@ -218,8 +218,8 @@ def population(n=1200, d=6, shares=(0.5, 0.3, 0.12, 0.06, 0.02), seed=0):
 
 
 def draws(x, labels, *, seeds, **options):
-    found = [sampled_silhouette(x, labels, seed=seed, **options) for seed in range(seeds)]
-    return (np.array([float(each[part]) for each in found]) for part in (0, 1))
+    result = [sampled_silhouette(x, labels, seed=seed, **options) for seed in range(seeds)]
+    return (np.array([float(each[part]) for each in result]) for part in (0, 1))
 
 
 @pytest.mark.parametrize("k", [2, 29])
@@ -227,10 +227,10 @@ def test_of_all_rows_it_is_the_silhouette_without_an_error(k):
     rng = np.random.default_rng(k)
     x = cone(60, 5, rng)
     labels = np.concatenate([np.arange(k), rng.integers(k, size=60 - k)])  # singletons among them at k = 29
-    found = sampled_silhouette(x, labels, of=60)
-    assert float(found.value) == pytest.approx(float(silhouette(x, labels)), abs=1e-12)
-    assert found.standard_error == 0
-    assert found.rows == 60
+    result = sampled_silhouette(x, labels, of=60)
+    assert float(result.value) == pytest.approx(float(silhouette(x, labels)), abs=1e-12)
+    assert result.standard_error == 0
+    assert result.rows == 60
 
 
 @pytest.mark.parametrize("of", [2, 7, 100])
@@ -249,9 +249,9 @@ def test_some_rows_have_the_silhouettes_that_they_have_among_all(of, monkeypatch
 
     monkeypatch.setattr(module, "sums_by_class", watched)
     monkeypatch.setattr(module, "_stratified", mean)
-    found = sampled_silhouette(x, labels, of=of, seed=3)
+    result = sampled_silhouette(x, labels, of=of, seed=3)
     chosen, values = seen
-    assert found.rows == len(chosen) == len(set(chosen.tolist())) == of
+    assert result.rows == len(chosen) == len(set(chosen.tolist())) == of
     assert np.abs(values.numpy() - sklearn_samples(x, labels)[chosen]).max() < 1e-7  # scikit-learn's cancel
 
 
@@ -284,7 +284,7 @@ def test_the_measure_says_what_it_drew_where_it_draws(monkeypatch):
     monkeypatch.setattr(module, "ROWS", 100)
     error = float(sampled_silhouette(x, labels, of=100).standard_error)
     said = measure.remark(x, labels)
-    assert said == f"of 100 of 400 rows, drawn from all classes (seed 0), standard error {error:.1g}"
+    assert said == f"mean over 100 of 400 rows, drawn from all classes (seed 0), standard error {error:.1g}"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_agrees_with_the_authors_fit():
 
 def test_too_few_eigenvalues():
     line = np.outer(np.arange(6.0), [1.0, 2.0, 3.0])
-    with pytest.raises(InputError, match="1 eigenvalues are not zero; alpha_req needs two from rank 1 on"):
+    with pytest.raises(InputError, match="1 eigenvalues are not zero; expected at least two of them from rank 1 on"):
         alpha_req(line)
     with pytest.raises(InputError, match="last = 3; expected a whole number from 4"):
         alpha_req(np.random.default_rng(0).normal(size=(9, 8)), first=3, last=3)

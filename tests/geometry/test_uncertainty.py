@@ -21,8 +21,8 @@ def test_error_of_a_mean_is_the_textbook_one():
     """One block for each row: the jackknife of a mean is s/√n exactly, whatever the dealing."""
     x = np.random.default_rng(0).exponential(size=(30, 1))
     for seed in (0, 1):
-        found = standard_error(lambda rows: rows.mean(), torch.from_numpy(x), blocks=30, seed=seed)
-        assert float(found) == pytest.approx(x.std(ddof=1) / np.sqrt(30), rel=1e-12)
+        result = standard_error(lambda rows: rows.mean(), torch.from_numpy(x), blocks=30, seed=seed)
+        assert float(result) == pytest.approx(x.std(ddof=1) / np.sqrt(30), rel=1e-12)
 
 
 def test_labels_and_pairs_stay_with_their_rows():
@@ -65,9 +65,9 @@ def test_extremes_have_none(name):
 def test_every_arrangement_of_six_rows():
     """Three against three: 20 splits, two of which are the data's own; p is their share, up to the sampling."""
     x = np.array([[0.0], [0.1], [0.3], [1.0], [1.2], [1.1]])
-    found = permutation_test("silhouette", x, [0, 0, 0, 1, 1, 1], draws=2000, alternative="greater")
-    assert float(found.value) == float(silhouette(x, [0, 0, 0, 1, 1, 1]))
-    assert float(found.p_value) == pytest.approx(2 / 20, abs=0.02)  # ± 3 standard errors of 2000 draws
+    result = permutation_test("silhouette", x, [0, 0, 0, 1, 1, 1], draws=2000, alternative="greater")
+    assert float(result.value) == float(silhouette(x, [0, 0, 0, 1, 1, 1]))
+    assert float(result.p_value) == pytest.approx(2 / 20, abs=0.02)  # ± 3 standard errors of 2000 draws
 
 
 @pytest.mark.parametrize("name", ["matching_cosine", "modality_gap", "silhouette"])
@@ -77,9 +77,9 @@ def test_what_belongs_together_is_found(name):
     other = [0, 1] * 20 if name == "silhouette" else x + (2.0 if name == "modality_gap" else 0.1)
     if name == "silhouette":
         x[::2] += 4
-    found = permutation_test(name, x, other, draws=199)
-    assert float(found.p_value) == pytest.approx(2 / 200)
-    assert float(found.value) > float(found.null_mean) + 4 * float(found.null_std)
+    result = permutation_test(name, x, other, draws=199)
+    assert float(result.p_value) == pytest.approx(2 / 200)
+    assert float(result.value) > float(result.null_mean) + 4 * float(result.null_std)
     assert float(permutation_test(name, x, other, draws=199, alternative="greater").p_value) == pytest.approx(1 / 200)
     assert float(permutation_test(name, x, other, draws=199, alternative="less").p_value) == 1
 
@@ -120,7 +120,9 @@ def test_class_texts_stay_whole():
     assert 0.2 < p < 0.9
     expected = np.sqrt(p * (1 - p) / 39 + (Z / (2 * 39)) ** 2) / (1 + Z**2 / 39)
     assert float(standard_error(measure, image, labels, class_text)) == pytest.approx(expected, rel=1e-9)
-    with pytest.raises(InputError, match=r"zero_shot.top_1 takes image, labels and class_text; 2 sets were given"):
+    with pytest.raises(
+        InputError, match=r"zero_shot.top_1 takes image, labels and class_text; 2 instead of 3 arguments were given"
+    ):
         standard_error(measure, image, labels)
     with pytest.raises(
         InputError, match=r"zero_shot.top_1 needs labels and class prompts; expected a measure of label"
@@ -180,14 +182,12 @@ def test_unit_rows_where_the_measure_needs_them():
 
 def test_the_null_value_of_a_number_of_an_evaluator():
     """By name or Measure: retrieval of nothing is K/n, of unit rows; three classes are guessed a third of the time."""
-    found = null_value("retrieval.image_to_text.r_at_5", 50, 8, draws=20)
-    assert float(found) == pytest.approx(5 / 50, abs=0.03)  # 1000 queries: ± 3 · .0095
+    result = null_value("retrieval.image_to_text.r_at_5", 50, 8, draws=20)
+    assert float(result) == pytest.approx(5 / 50, abs=0.03)  # 1000 queries: ± 3 · .0095
     zero_shot = measures["zero_shot.top_1"]
     assert float(null_value(zero_shot, 900, 8, n_text=3)) == pytest.approx(1 / 3, abs=0.05)
     assert float(null_value(zero_shot, 900, 8, labels=[0, 1, 2] * 300)) == pytest.approx(1 / 3, abs=0.05)
-    with pytest.raises(
-        InputError, match=r"linear_probe\.top_1 needs train and test sets; its null value is that of shuf"
-    ):
+    with pytest.raises(InputError, match=r"linear_probe\.top_1 needs train and test sets; for its null value"):
         null_value(measures["linear_probe.top_1"], 50, 8)
 
 
@@ -197,13 +197,19 @@ SMALL = cone(10, 3, np.random.default_rng(0))
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: standard_error("isoscore", SMALL), "blocks = 20; expected a whole number from 2 to 10, one for each"),
+        (
+            lambda: standard_error("isoscore", SMALL),
+            "blocks = 20; expected a whole number from 2 to 10, the number of rows",
+        ),
         (lambda: standard_error("isoscore", SMALL, blocks=1), "blocks = 1; expected a whole number from 2 to 10"),
-        (lambda: standard_error("modality_gap", SMALL), "modality_gap takes image and text; 1 sets were given"),
+        (
+            lambda: standard_error("modality_gap", SMALL),
+            "modality_gap takes image and text; 1 instead of 2 arguments were given",
+        ),
         (lambda: standard_error("silhouette", SMALL), "silhouette takes x and labels"),
         (
             lambda: permutation_test("isoscore", SMALL, [0, 1] * 5),
-            "isoscore takes one set of rows; there are no labels",
+            "isoscore takes one set of rows, without labels or pairs",
         ),
         (
             lambda: permutation_test("silhouette", SMALL, [0, 1] * 5, alternative="larger"),

@@ -30,8 +30,8 @@ def measured(image, text=None, *, labels=None, steps="", names=("average_cosine"
     sets = {"image": Embeddings(image, "image", ids, labels)}
     if text is not None:
         sets["text"] = Embeddings(text, "text", ids)
-    found = MeasuredSets(sets, parse_pipeline(steps), blocks=blocks, seed=seed)
-    return [Record.of({**found.context(), **row}) for row in measure_sets(found, list(names))]
+    result = MeasuredSets(sets, parse_pipeline(steps), blocks=blocks, seed=seed)
+    return [Record.of({**result.context(), **row}) for row in measure_sets(result, list(names))]
 
 
 def change_of(a, b, **options):
@@ -60,11 +60,11 @@ def record_of(measure, data, seed, blocks=20):
     """As `MeasuredSets.row` makes it, without its null value."""
     sets, block_of = arguments(measure, *data), deal(N, blocks, seed).long()
     parts = [Dealt(as_rows(x), block_of, blocks) if x.ndim == 2 else x for x in sets]
-    found = measure.without_each(*parts)
-    if found is None:
+    result = measure.without_each(*parts)
+    if result is None:
         kept = (tuple(x[(block_of != block).numpy()] for x in sets) for block in range(blocks))
-        found = (measure.function(*some, **measure.options) for some in kept)
-    without = [float(measure.pick(each)) for each in found]
+        result = (measure.function(*some, **measure.options) for some in kept)
+    without = [float(measure.pick(each)) for each in result]
     error = jackknife(without)
     shared = {"without": without, "item_blocks": str(seed), "n": N, "at": {"modality": "both"}}
     return Record(measure.name, float(measure(*sets)), error, **shared)
@@ -145,8 +145,8 @@ def test_other_items_are_independent():
 
 def test_retrieval_has_a_better_direction_and_isotropy_has_none():
     worse = Y + 3 * np.random.default_rng(2).normal(size=Y.shape)
-    found = compare(*(measured(X, y, names=[R_AT_1, "isoscore"]) for y in (Y, worse)))
-    effects = {(change.measure, change.place): change.effect for change in found.changes[0]}
+    result = compare(*(measured(X, y, names=[R_AT_1, "isoscore"]) for y in (Y, worse)))
+    effects = {(change.measure, change.place): change.effect for change in result.changes[0]}
     assert effects == {(R_AT_1, "both"): "worse", ("isoscore", "image"): "", ("isoscore", "text"): ""}
     back = compare(*(measured(X, y, names=[R_AT_1]) for y in (worse, Y)))
     assert back.changes[0][0].effect == "better"
@@ -245,7 +245,7 @@ def test_numbers_that_depend_on_n_need_equal_n():
     names = ["isoscore", "isoscore[unbiased]", "average_cosine"]
     (changes,) = compare(measured(X, names=names), measured(X[:60], names=names)).changes
     obstacles = {change.measure: change.obstacle for change in changes}
-    assert obstacles["isoscore"] == "depends on n, which is 80 and 60; measure as many rows of both"
+    assert obstacles["isoscore"] == "depends on n, which is 80 and 60; measure equally many rows of both"
     assert obstacles["isoscore[unbiased]"] == obstacles["average_cosine"] == ""
     assert {change.measure: change.verdict for change in changes}["isoscore"] == "not compared"
 
@@ -295,9 +295,9 @@ def seeded(values, **fields):
 
 def test_seeds_of_one_origin_are_averaged():
     a, b = np.array([0.2, 0.25, 0.33]), np.array([0.4, 0.47, 0.5])
-    found = compare(seeded(a, pipeline=[]), seeded(b, pipeline=["center"]))
-    assert [column.seeds for column in found.columns] == [(0, 1, 2)] * 2
-    ((change,),) = found.changes
+    result = compare(seeded(a, pipeline=[]), seeded(b, pipeline=["center"]))
+    assert [column.seeds for column in result.columns] == [(0, 1, 2)] * 2
+    ((change,),) = result.changes
     assert change.before["sd"] == pytest.approx(a.std(ddof=1)) and change.value == pytest.approx((b - a).mean())
     assert change.paired and change.standard_error == pytest.approx((b - a).std(ddof=1) / np.sqrt(3), rel=1e-9)
     ((change,),) = compare(seeded(a), seeded(b[:2])).changes  # other seeds
@@ -319,23 +319,25 @@ def test_sets_are_measured_like_their_files(tmp_path):
         lambda x: iter(list(cg.measure(x, **options))),
     ):
         of_records = isinstance(make(X), cg.Measurement | Iterator)
-        found = compare(make(X), make(X + 1), **{} if of_records else options)
-        pd.testing.assert_frame_equal(found.frame.drop(columns=["from", "to"]), files.drop(columns=["from", "to"]))
-        assert [column.name for column in found.columns] == ["A", "B"] and repr(found).startswith("whether B")
+        result = compare(make(X), make(X + 1), **{} if of_records else options)
+        pd.testing.assert_frame_equal(result.frame.drop(columns=["from", "to"]), files.drop(columns=["from", "to"]))
+        assert [column.name for column in result.columns] == ["A", "B"] and repr(result).startswith(
+            "no measure here says whether B"
+        )
 
 
 def test_a_name_is_text_whatever_is_in_it():
     name = "<script>alert(1)</script>\x1b[31m"
-    found = compare(measured(X), measured(Y), names=[name, "b"])
-    assert "<script>" not in found._repr_html_() and "\x1b" not in repr(found) and "<script>" in repr(found)
+    result = compare(measured(X), measured(Y), names=[name, "b"])
+    assert "<script>" not in result._repr_html_() and "\x1b" not in repr(result) and "<script>" in repr(result)
 
 
 @pytest.mark.parametrize(
     ("operands", "options", "sentence"),
     [
-        ([X], {}, "one set of embeddings was given; give others, or pipelines"),
+        ([X], {}, "one set of embeddings was given; expected at least one more, or several pipelines"),
         ([X, "there.npy"], {}, "'?there.npy'? does not exist; embeddings, a run folder"),
-        ([measured(X)], {}, "1 run given; compare needs at least two"),
+        ([measured(X)], {}, "1 run was given; compare needs at least two"),
         ([X, Y], {"pipelines": ["raw"] * 3}, "3 pipelines and 2 operands were given"),
         (
             [measured(X), Y],
@@ -353,10 +355,10 @@ def test_what_cannot_be_compared_is_refused(operands, options, sentence):
 @pytest.mark.usefixtures("no_type_checker")
 def test_p_values_of_no_change_are_uniform():
     """The same noise before and after, 100 times: a tenth of the p-values is below 0.1, ± 3 · 3 %."""
-    measure, rng, found = measures["average_cosine"], np.random.default_rng(0), []
+    measure, rng, result = measures["average_cosine"], np.random.default_rng(0), []
     for seed in range(100):
         x = rng.normal(size=(N, 3)) + 1
         both = [record_of(measure, (x + 0.5 * rng.normal(size=(N, 3)), x, None), seed) for _ in range(2)]
-        found.append(change_of(both[:1], both[1:], flips=199).p_value)
-    assert 0.01 <= np.mean(np.array(found) <= 0.1) <= 0.19
-    assert min(found) >= 1 / 200
+        result.append(change_of(both[:1], both[1:], flips=199).p_value)
+    assert 0.01 <= np.mean(np.array(result) <= 0.1) <= 0.19
+    assert min(result) >= 1 / 200

@@ -53,7 +53,7 @@ def estimates(kind, n, seed, names, spread=1.0):
     rng = np.random.default_rng([seed, n])
     image, text, labels = noise(n, rng) if kind == "noise" else drawn(kind, n, rng, spread)
     sets = {"image": Embeddings(image, "image", None, labels), "text": Embeddings(text, "text", None, labels)}
-    measured, found = {"items": MeasuredSets(sets, (), seed=seed)}, {}
+    measured, result = {"items": MeasuredSets(sets, (), seed=seed)}, {}
     if any(measures[name].takes == "classes" for name in names):
         rows, classes = prompts(kind)
         text = Embeddings(rows, "text", None, classes, pair_on="label")
@@ -68,19 +68,19 @@ def estimates(kind, n, seed, names, spread=1.0):
             continue
         if errors:
             error = errors["standard_error"]
-            found[name] = value, error, errors.get("low", value - Z * error), errors.get("high", value + Z * error)
-    return found
+            result[name] = value, error, errors.get("low", value - Z * error), errors.get("high", value + Z * error)
+    return result
 
 
 def summary(draws):
     """Measure → mean, true standard deviation, mean standard error over it, coverage, number of draws."""
-    found = {}
+    result = {}
     for name in dict.fromkeys(name for each in draws for name in each):
         values, errors, low, high = np.array([each[name] for each in draws if name in each], dtype=float).T
         spread, mean = values.std(ddof=1), values.mean()
         ratio = np.sqrt(np.square(errors).mean()) / spread if spread > 0 else np.nan
-        found[name] = mean, spread, ratio, np.mean((low <= mean) & (mean <= high)), len(values)
-    return found
+        result[name] = mean, spread, ratio, np.mean((low <= mean) & (mean <= high)), len(values)
+    return result
 
 
 def hits(name, mean, n):
@@ -95,11 +95,11 @@ def hits(name, mean, n):
 def test_every_error_covers_the_expected_value(kind, n):
     """In 90 to 98% of the intervals, and two deviations (3.1% of 200 draws) beyond: the simulation is no finer."""
     names = GROUPS["default" if n == 100 else "linear"]
-    found = summary([estimates(kind, n, seed, names) for seed in range(200)])
-    outside = {name: row for name, row in found.items() if not 0.90 - 0.031 <= row[3] <= 0.98 + 0.015}
+    result = summary([estimates(kind, n, seed, names) for seed in range(200)])
+    outside = {name: row for name, row in result.items() if not 0.90 - 0.031 <= row[3] <= 0.98 + 0.015}
     assert not outside
     # hubs have the most: their errors are too large rather than too small (0.97; clusters and cones 0.92 to 0.96)
-    assert 0.92 <= np.median([row[3] for row in found.values()]) <= 0.98
+    assert 0.92 <= np.median([row[3] for row in result.values()]) <= 0.98
 
 
 @pytest.mark.usefixtures("no_type_checker")
@@ -110,17 +110,17 @@ def test_errors_of_the_core_are_the_deviations():
     either direction is seen in each measure. Coverage is that of the test above, two deviations (9.5%) lower.
     """
     names = GROUPS["few"][:4]
-    found = [summary([estimates(kind, 100, seed, names) for seed in range(40)]) for kind in KINDS]
+    result = [summary([estimates(kind, 100, seed, names) for seed in range(40)]) for kind in KINDS]
     for name in names:
-        assert 0.85 < np.exp(np.mean([np.log(each[name][2]) for each in found])) < 1.25, (name, found)
-        assert all(each[name][3] >= 0.90 - 0.095 for each in found), (name, found)
+        assert 0.85 < np.exp(np.mean([np.log(each[name][2]) for each in result])) < 1.25, (name, result)
+        assert all(each[name][3] >= 0.90 - 0.095 for each in result), (name, result)
 
 
 @pytest.mark.usefixtures("no_type_checker")
 def test_without_structure_the_errors_are_too_large():
     """By a factor of 1.3 to 2 where the first-order effect of a row vanishes, as docs/null_value.md says."""
-    found = summary([estimates("noise", 100, seed, ["average_cosine", *GROUPS["few"][3:]]) for seed in range(30)])
-    assert all(1.2 < row[2] < 2.1 for row in found.values()), found
+    result = summary([estimates("noise", 100, seed, ["average_cosine", *GROUPS["few"][3:]]) for seed in range(30)])
+    assert all(1.2 < row[2] < 2.1 for row in result.values()), result
 
 
 # coverage in simulations of 100 to 300 items: too small

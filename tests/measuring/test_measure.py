@@ -81,8 +81,8 @@ def test_labels(labels, of_text, folder):
     result = cg.measure(X, Y, labels=labels, measures="silhouette[cosine]", blocks=0)
     expected = {"image": cg.geometry.silhouette(X, LABELS, metric="cosine")}
     expected |= {} if of_text is None else {"text": cg.geometry.silhouette(Y, of_text, metric="cosine")}
-    found = {record.at["modality"]: record.value for record in result}
-    assert found == {name: pytest.approx(value, rel=1e-9) for name, value in expected.items()}
+    actual = {record.at["modality"]: record.value for record in result}
+    assert actual == {name: pytest.approx(value, rel=1e-9) for name, value in expected.items()}
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_ids(ids, pairs, folder):
     """Rows pair where their ids agree, all of two with one id; otherwise by position."""
     one, other = (X[ORDER], Y) if pairs is None else map(np.array, pairs)
     expected = (unit(one) * unit(other)).sum(1).mean()
-    found = cg.measure(X, Y, ids=ids, measures="matching_cosine", blocks=0)["matching_cosine"].value
-    assert found == pytest.approx(expected, rel=1e-9)
+    result = cg.measure(X, Y, ids=ids, measures="matching_cosine", blocks=0)["matching_cosine"].value
+    assert result == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_core_by_default_everything_by_all_or_what_is_named():
@@ -162,14 +162,14 @@ REFUSED = {
     "{} and a set": (({"image": X}, Y), {}, "a mapping of sets and another set were given; put all sets into the map"),
     "empty mapping": (({},), {}, "the mapping of sets is empty; expected modality → embeddings, as in {'image': x}"),
     "no name": (({"a+b": X},), {}, r"modality 'a\+b' is no name of a modality; expected letters"),
-    "three arrays": ((X, Y, Z), {}, "3 sets were given by position, where only two have a name; give them as a map"),
+    "three arrays": ((X, Y, Z), {}, "3 sets were given by position, but only the first two have default names; give"),
     "contradiction": ((X, "image.npy"), {}, "holds image rows, and so does a set before it; give one set of each"),
     "no file": (("nope.npy",), {}, "nope.npy does not exist; a file of embeddings was expected"),
     "one row": ((X[:1],), {}, "rows has 1 row; expected at least 2"),
     "NaN": ((np.where(X > 9, X, np.nan), Y), {}, "image has NaN or infinity in row 0; remove or repair such rows"),
-    "dimensions": ((X, Y[:, :4]), GAP, "modality_gap needs one space, but image has dimension 6 and text has dim"),
-    "one set": ((X,), GAP, "modality_gap needs two modalities, only rows was given"),
-    "labels of none": ((X, Y), {"labels": {"imag": LABELS}}, "labels of 'imag' were given; did you mean 'image'"),
+    "dimensions": ((X, Y[:, :4]), GAP, "modality_gap needs both sets in one space, but image has dimension 6"),
+    "one set": ((X,), GAP, "modality_gap needs two modalities, but only rows was given"),
+    "labels of none": ((X, Y), {"labels": {"imag": LABELS}}, "labels were given for 'imag'; expected one of the sets"),
     "id count": ((X,), {"ids": IDS[:3]}, "rows embeddings have 40 rows but 3 values of item_id"),
     "other ids": (
         (X, Y), {"ids": {"image": IDS, "text": LABELS}, "measures": "matching_cosine"}, "have no item_id in common",

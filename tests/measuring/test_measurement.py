@@ -56,12 +56,15 @@ def test_a_number_by_its_name_and_place(two, three, groups):
 @pytest.mark.parametrize(
     ("key", "sentence"),
     [
-        ("isoscor", r"no 'isoscor' was measured; did you mean 'isoscore'\? \(\.frame names all\)"),
-        ("isoscore", r"\['isoscore'\] is 3 of the numbers; expected one of \['isoscore', 'image'\], \['isoscore', 'te"),
-        (("isoscore", "video"), r"\['isoscore', 'video'\] is none of the numbers; expected one of \['isoscore', 'im"),
-        (("retrieval.image_to_text.r_at_1", "text", "audio"), "is none of the numbers; expected one of"),
-        (3, "no 3 was measured"),
-        ((), "was measured"),
+        ("isoscor", r"'isoscor' was not measured; did you mean 'isoscore'\? \(\.frame names all\)"),
+        (
+            "isoscore",
+            r"\['isoscore'\] matches 3 of the numbers; expected one of \['isoscore', 'image'\], \['isoscore', 'te",
+        ),
+        (("isoscore", "video"), r"\['isoscore', 'video'\] matches none of the numbers; expected one of \['isoscore'"),
+        (("retrieval.image_to_text.r_at_1", "text", "audio"), "matches none of the numbers; expected one of"),
+        (3, "3 was not measured"),
+        ((), "was not measured"),
     ],
 )
 def test_another_key_is_one_sentence(three, key, sentence):
@@ -71,9 +74,11 @@ def test_another_key_is_one_sentence(three, key, sentence):
 
 def test_what_was_not_computed_says_why():
     result = cg.measure(X, blocks=0)
-    assert result.notes["modality_gap"] == "needs two modalities, only rows was given"
+    assert result.notes["modality_gap"] == "needs two modalities, but only rows was given"
     assert set(result.notes) | {record.measure for record in result} == {record.measure for record in result.records}
-    with pytest.raises(InputError, match="modality_gap was not computed: needs two modalities, only rows was given"):
+    with pytest.raises(
+        InputError, match="modality_gap was not computed: needs two modalities, but only rows was given"
+    ):
         result["modality_gap"]
     nothing = cg.Measurement([record for record in result.records if record.value is None])
     assert len(nothing) == 0 and "no numbers" in repr(nothing) and "<table>" not in nothing._repr_html_()

@@ -52,8 +52,8 @@ def test_every_couple_has_the_numbers_of_two_sets(sets):
         across = {name: row for (name, place), row in alone.items() if place == "both" and row[0] is not None}
         assert len(across) > 8
         for name, row in across.items():
-            found = together[name, f"{one}+{other}"]
-            assert [found[k] for k in (0, 3, 4, 5)] == [row[k] for k in (0, 3, 4, 5)]
+            result = together[name, f"{one}+{other}"]
+            assert [result[k] for k in (0, 3, 4, 5)] == [row[k] for k in (0, 3, 4, 5)]
     within = {key: row for key, row in together.items() if key[1] in sets and row[0] is not None}
     assert len(within) > 8
     for (name, place), row in within.items():
@@ -73,16 +73,16 @@ def test_permuting_modalities_permutes_the_table(sets, steps):
 
 def test_a_modality_of_another_dimension_is_left_out_of_one_space_only(sets):
     sets["audio"] = made("audio", 2, d=4)
-    found = numbers(rows_of(sets, ["modality_gap", "isoscore", "cka"]))
-    assert [place for name, place in found if name == "modality_gap"] == ["image+text"]
-    assert [place for name, place in found if name == "isoscore"] == ["image", "text", "audio"]
-    assert [place for name, place in found if name == "cka"] == ["image+text", "audio+image", "audio+text"]
+    result = numbers(rows_of(sets, ["modality_gap", "isoscore", "cka"]))
+    assert [place for name, place in result if name == "modality_gap"] == ["image+text"]
+    assert [place for name, place in result if name == "isoscore"] == ["image", "text", "audio"]
+    assert [place for name, place in result if name == "cka"] == ["image+text", "audio+image", "audio+text"]
     remarks = MeasuredSets(sets, parse_pipeline("normalize")).remarks()
     assert remarks == [
         "audio has dimension 4 and image 6: measures that need one space leave them out",
         "audio has dimension 4 and text 6: measures that need one space leave them out",
     ]
-    with pytest.raises(InputError, match="modality_gap needs one space, but image has dimension 6 and audio has"):
+    with pytest.raises(InputError, match="modality_gap needs both sets in one space, but image has dimension 6"):
         rows_of({"image": sets["image"], "audio": sets["audio"]}, ["modality_gap"])
 
 
@@ -92,9 +92,9 @@ def test_all_sets_are_streamed_where_one_is_large(sets, monkeypatch):
     monkeypatch.setattr(embeddings_module, "LARGE", 40 * 6 * 8 * 2)  # two of them would fit
     measured = MeasuredSets(sets, parse_pipeline("normalize"), seed=3, blocks=0)
     assert measured.streamed
-    found = numbers(measure_sets(measured, names))
-    assert found.keys() == expected.keys() and len(found) == 12
-    for key, row in found.items():
+    result = numbers(measure_sets(measured, names))
+    assert result.keys() == expected.keys() and len(result) == 12
+    for key, row in result.items():
         assert row[0] == pytest.approx(expected[key][0], abs=1e-12)  # sums in another order
 
 
@@ -104,9 +104,9 @@ def test_many_rows_have_the_numbers_of_few(sets, steps, monkeypatch):
     sets["text"] = replace(sets["text"], labels=np.arange(40) % 4)
     expected = numbers(rows_of(sets, CORE, steps))
     monkeypatch.setattr("clip_geometry.measuring.sets.QUADRATIC_ROWS", 35)
-    found = numbers(rows_of(sets, CORE, steps))
-    assert found.keys() == expected.keys() and len(found) == 41
-    for (name, place), row in found.items():
+    result = numbers(rows_of(sets, CORE, steps))
+    assert result.keys() == expected.keys() and len(result) == 41
+    for (name, place), row in result.items():
         few = expected[name, place]
         assert row[0] == pytest.approx(few[0], rel=1e-12, abs=1e-14)
         assert row[2:] == [pytest.approx(few[2], rel=1e-12, abs=1e-14), *few[3:]]
@@ -119,7 +119,7 @@ def test_retrieval_of_many_couples_is_taken_where_it_is_named(sets, monkeypatch)
     measured = MeasuredSets(sets, parse_pipeline("normalize"), blocks=0)
     (row,) = measure_sets(measured, ["retrieval.image_to_text.r_at_1"], optional=True)
     assert row["value"] is None
-    assert "is minutes for 3 couples of these sizes; named in --measures it is taken all the same" in row["note"]
+    assert "is minutes for 3 couples of these sizes; name it in --measures to compute it anyway" in row["note"]
     named = list(measure_sets(measured, ["retrieval.image_to_text.r_at_1"]))
     assert [row["value"] is not None for row in named] == [True] * 3
     pair = MeasuredSets({name: sets[name] for name in ("image", "text")}, (), blocks=0)
@@ -128,6 +128,6 @@ def test_retrieval_of_many_couples_is_taken_where_it_is_named(sets, monkeypatch)
 
 def test_class_prompts_are_the_second_of_every_couple(sets):
     prompts = Embeddings(np.eye(6)[:3], "a prompt", labels=np.arange(3), pair_on="label")
-    found = numbers(rows_of({"a prompt": prompts, **sets}, ["zero_shot.top_1"]))
-    assert found["zero_shot.top_1", "image+a prompt"][0] is not None
-    assert "needs labels of the texts" in found["zero_shot.top_1", "text+a prompt"][5]
+    result = numbers(rows_of({"a prompt": prompts, **sets}, ["zero_shot.top_1"]))
+    assert result["zero_shot.top_1", "image+a prompt"][0] is not None
+    assert "needs labels of the texts" in result["zero_shot.top_1", "text+a prompt"][5]

@@ -23,9 +23,9 @@ def pairs(n, seed=0):
 
 def measured(*rows, names, steps="normalize", full_size=None, **columns):
     sets = {name: cg.Embeddings(x, name, **columns) for name, x in zip(("image", "text"), rows, strict=False)}
-    found = cg.MeasuredSets(sets, cg.transforms.parse_pipeline(steps), blocks=0)
-    rows = list(cg.measure_sets(found, names))
-    add_scaling(found, rows, full_size)
+    result = cg.MeasuredSets(sets, cg.transforms.parse_pipeline(steps), blocks=0)
+    rows = list(cg.measure_sets(result, names))
+    add_scaling(result, rows, full_size)
     return {row["measure"]: row for row in rows}
 
 
@@ -66,8 +66,8 @@ def test_the_pipeline_stays_as_fitted_on_all_items():
     centered = x - x.mean(0)
     row = measured(x, names=["participation_ratio"], steps="center")["participation_ratio"]
     half = row["scaling"][-2]
-    found = [float(participation_ratio(centered[each])) for part in divisions(80, 40) for each in part]
-    assert half["value"] == pytest.approx(np.mean(found), rel=1e-9)
+    result = [float(participation_ratio(centered[each])) for part in divisions(80, 40) for each in part]
+    assert half["value"] == pytest.approx(np.mean(result), rel=1e-9)
     unseen = []
     for part in divisions(80, 40):
         for each in part:
@@ -82,17 +82,17 @@ def test_items_are_drawn_with_all_their_captions():
     captions = np.repeat(text, 2, axis=0) + 0.1 * np.random.default_rng(3).normal(size=(96, 16))
     ids, twice = ([f"i{k}" for k in numbers] for numbers in (range(48), np.repeat(np.arange(48), 2)))
     sets = {"image": cg.Embeddings(image, "image", item_id=ids), "text": cg.Embeddings(captions, "text", item_id=twice)}
-    found = cg.MeasuredSets(sets, (), blocks=0)
-    (row,) = cg.measure_sets(found, [R_AT_1])
-    add_scaling(found, [row])
+    result = cg.MeasuredSets(sets, (), blocks=0)
+    (row,) = cg.measure_sets(result, [R_AT_1])
+    add_scaling(result, [row])
     half = row["scaling"][-2]
     values = []
     for part in divisions(48, 24):
         for each in part:
             rows = np.sort(np.concatenate([2 * each, 2 * each + 1]))
             numbers = np.searchsorted(np.sort(each), rows // 2), np.arange(48)
-            found = cg.evaluate.retrieval(image[np.sort(each)], captions[rows], np.stack(numbers), k=1)
-            values.append(found["image_to_text.r_at_1"])
+            result = cg.evaluate.retrieval(image[np.sort(each)], captions[rows], np.stack(numbers), k=1)
+            values.append(result["image_to_text.r_at_1"])
     assert half["n"] == 24 and half["value"] == pytest.approx(np.mean(values), rel=1e-12)
 
 
@@ -108,7 +108,7 @@ def test_a_size_too_small_for_the_measure_is_absent():
 
 def test_rows_that_cannot_be_held_and_a_small_full_size_are_refused(monkeypatch):
     x = pairs(60)[0]
-    with pytest.raises(InputError, match="the full size is 60, but 60 items were given; expected more"):
+    with pytest.raises(InputError, match="the full size is 60, but 60 items were given; expected a larger full size"):
         measured(x, names=["isoscore"], full_size=60)
     sets = cg.MeasuredSets({"image": cg.Embeddings(x, "image")}, ())
     sets.streamed = True
@@ -120,23 +120,23 @@ def test_rows_that_cannot_be_held_and_a_small_full_size_are_refused(monkeypatch)
 def test_a_measurement_has_them_as_columns_and_as_a_table():
     x = pairs(240)[0]
     names = ["participation_ratio", "average_cosine"]
-    found = cg.measure({"audio": x}, measures=names, blocks=0, full_size=480)
-    record = next(each for each in found if each.scaling)
+    result = cg.measure({"audio": x}, measures=names, blocks=0, full_size=480)
+    record = next(each for each in result if each.scaling)
     _, quarter, half, whole = record.scaling
-    line, other = (found.frame.set_index("measure").loc[name] for name in names)
+    line, other = (result.frame.set_index("measure").loc[name] for name in names)
     assert (line["n/4"], line["n/2"], line["value"]) == (quarter["value"], half["value"], whole["value"])
     assert line["expected_low"] == record.expected["low"] < line["expected"] == record.expected["value"]
     assert other[["n/4", "n/2", "expected", "expected_high"]].isna().all()
     plain = cg.measure({"audio": x}, measures=names, blocks=0)
     assert "n/2" not in plain.frame and "expected" not in plain.frame
-    assert plain.frame["value"].equals(found.frame["value"])
+    assert plain.frame["value"].equals(result.frame["value"])
     assert "expected" not in cg.measure({"audio": x}, measures=names, blocks=0, scaling=True).frame
 
 
 def test_groups_have_sizes_of_their_own_and_no_full_size():
     x, labels = pairs(120)[0], np.repeat(["a", "b"], 60)
-    found = cg.measure({"audio": x}, labels=labels, by="label", measures="isoscore", blocks=0, scaling=True)
-    assert {record.at["label"]: record.scaling[-1]["n"] for record in found} == {"a": 60, "b": 60}
+    result = cg.measure({"audio": x}, labels=labels, by="label", measures="isoscore", blocks=0, scaling=True)
+    assert {record.at["label"]: record.scaling[-1]["n"] for record in result} == {"a": 60, "b": 60}
     with pytest.raises(InputError, match="a full size and groups of rows were both given"):
         cg.measure({"audio": x}, labels=labels, by="label", full_size=500)
 
@@ -148,7 +148,9 @@ def sizes(values, start=64, error=0.004):
     return [{"n": start * 2**k, "value": value, "standard_error": error} for k, value in enumerate(values)]
 
 
-@pytest.mark.parametrize("trend", [each for found in TRENDS.values() if not isinstance(found, str) for each in found])
+@pytest.mark.parametrize(
+    "trend", [trend for trends in TRENDS.values() if not isinstance(trends, str) for trend in trends]
+)
 def test_a_trend_goes_on_exactly_and_its_slope_is_the_derivative(trend):
     n, v = np.array([64, 128, 256, 512]), np.array([0.2, 0.4])
     first = trend.transformed(v) if trend is not scaling._RANK else trend.transformed(v + 1)
@@ -162,8 +164,8 @@ def test_a_trend_goes_on_exactly_and_its_slope_is_the_derivative(trend):
 
 def test_an_expected_value_stays_in_the_range():
     loss = measures["contrastive_loss.loss"]
-    found = expected_at(loss, sizes([0.7, 0.5, 0.3, 0.1], error=0.1), 4096, 8)
-    assert found["low"] == 0 <= found["value"]
+    result = expected_at(loss, sizes([0.7, 0.5, 0.3, 0.1], error=0.1), 4096, 8)
+    assert result["low"] == 0 <= result["value"]
     ratio = expected_at(measures["participation_ratio"], sizes([4, 5.5, 6.7, 7.5], error=0.9), 4096, 8)
     assert ratio["high"] == 8 >= ratio["value"]
 
@@ -171,23 +173,28 @@ def test_an_expected_value_stays_in_the_range():
 @pytest.mark.parametrize(
     ("name", "scaled", "full_size", "note"),
     [
-        (OWN, sizes([0.2, 0.3, 0.35, 0.9]), 1024, "the smaller sizes predict 0.4463 for 512 items, which have 0.9"),
+        (OWN, sizes([0.2, 0.3, 0.35, 0.9]), 1024, "the smaller sizes predict 0.4463 for 512 items, but these have 0.9"),
         (OWN, sizes([0.2, 0.3, 0.4, 0.5]), 8192, "the trend is known for a factor of 8, from 64 to 512 items"),
-        (OWN, sizes([0.2, 0.3, 0.4, 0.5], start=16), 256, "three sizes are needed, a quarter of the items at least 55"),
+        (
+            OWN,
+            sizes([0.2, 0.3, 0.4, 0.5], start=16),
+            256,
+            "three sizes are needed, so a quarter of the items must be at",
+        ),
         (OWN, sizes([0.7, 0.8, 0.9, 1.0]), 1024, "it is the same in all subsets of a size, or at an end of its range"),
         (OWN, sizes([0.2, 0.3, 0.4, 0.5], error=0), 1024, "it is the same in all subsets of a size, or at an end of"),
         ("cone_half_angle", sizes([80, 82, 84, 86]), 1024, "an extreme follows the rarest rows"),
     ],
 )
 def test_no_value_is_expected_where_no_trend_supports_it(name, scaled, full_size, note):
-    found = expected_at(measures[name], scaled, full_size, 8)
-    assert found["n"] == full_size and found["note"].startswith(note) and "value" not in found
+    result = expected_at(measures[name], scaled, full_size, 8)
+    assert result["n"] == full_size and result["note"].startswith(note) and "value" not in result
 
 
 def test_a_map_that_fits_only_its_own_pairs_is_found_out():
     image, text = (np.random.default_rng(seed).normal(size=(240, 64)) for seed in (0, 1))
     row = measured(image, text, names=[R_AT_1], steps="procrustes[text-to-image]", full_size=480)[R_AT_1]
-    assert row["expected"]["note"].startswith("the pipeline was fitted on these items: 120 others have 0.0")
+    assert row["expected"]["note"].startswith("the pipeline was fitted on these items: 120 other items have 0.0")
 
 
 def test_every_measure_that_depends_on_n_says_so_and_has_a_trend_or_a_reason():
@@ -203,8 +210,8 @@ def test_the_value_at_four_times_the_size_lies_in_the_interval():
     """Samples of 240 of 1920 pairs: the value in sets of 960 is in at least 90 % of the 95 % intervals."""
     image, text = pairs(1920)
     names = [OWN, f"{OWN}0", OWN.replace("image", "text"), "retrieval[mixed].image_to_text.r_at_1"]
-    found = [cg.evaluate.retrieval(image[half], text[half], index="mixed") for half in next(divisions(1920, 960))]
-    truth = {name: np.mean([each[name.removeprefix("retrieval[mixed].")] for each in found]) for name in names}
+    result = [cg.evaluate.retrieval(image[half], text[half], index="mixed") for half in next(divisions(1920, 960))]
+    truth = {name: np.mean([each[name.removeprefix("retrieval[mixed].")] for each in result]) for name in names}
     hits = []
     for each in next(divisions(1920, 240, seed=1))[:4]:
         for name, row in measured(image[each], text[each], names=names, full_size=960).items():

@@ -92,8 +92,8 @@ def test_one_function_is_called_once_for_its_measures(captioned, monkeypatch):
 
     for name in names:
         monkeypatch.setitem(vars(measures[name]), "function", counted)
-    found = rows_of(captioned, names)
-    assert len(found) == 4
+    result = rows_of(captioned, names)
+    assert len(result) == 4
     assert sorted(calls) == [4, 4, 8, 8]  # each set and its Gaussian
 
 
@@ -117,7 +117,7 @@ def test_nulls_have_the_scale_of_all_rows():
 def test_what_cannot_be_measured_is_noted_unless_named(captioned):
     one = {"image": embeddings(6, "image", 0)}
     notes = {row["measure"]: row["note"] for row in rows_of(one, None) if row["value"] is None}
-    assert notes["modality_gap"] == "needs two modalities, only image was given"
+    assert notes["modality_gap"] == "needs two modalities, but only image was given"
     assert notes["silhouette"].startswith("needs labels")
     unpaired = {"image": embeddings(6, "image", 0), "text": embeddings(5, "text", 1)}
     notes = {row["measure"]: row["note"] for row in rows_of(unpaired, None) if row["value"] is None}
@@ -150,22 +150,22 @@ def test_class_prompts_do_not_keep_the_images_from_their_silhouette(captioned):
 def test_images_without_ids_beside_prompts_are_items_by_position(captioned):
     """Their blocks say nothing about which items these are: other images have the same."""
     prompts = embeddings(2, "text", 1, item_id=np.array(["class-0", "class-1"]), labels=np.arange(2), pair_on="label")
-    found = [Items({"image": embeddings(4, "image", seed), "text": prompts}, blocks=2, seed=0) for seed in (0, 1)]
-    assert found[0].of_rows["image"].tolist() == [0, 1, 2, 3] and found[0].of_rows["text"].tolist() == [-1, -1]
-    assert len(found[0]) == 4 and found[0].identity["item_blocks"] == found[1].identity["item_blocks"]
-    assert len({"ids", *(each.identity["items_from"] for each in found)}) == 3
+    result = [Items({"image": embeddings(4, "image", seed), "text": prompts}, blocks=2, seed=0) for seed in (0, 1)]
+    assert result[0].of_rows["image"].tolist() == [0, 1, 2, 3] and result[0].of_rows["text"].tolist() == [-1, -1]
+    assert len(result[0]) == 4 and result[0].identity["item_blocks"] == result[1].identity["item_blocks"]
+    assert len({"ids", *(each.identity["items_from"] for each in result)}) == 3
 
 
 def test_context_says_where_numbers_come_from(captioned):
     origin = {"model": "m", "dataset": "d", "split": "test", "model_options": {"seed": 1}}
     image = Embeddings(captioned["image"].vectors, "image", provenance=origin | {"data_options": {"size": 4}})
     text = Embeddings(captioned["text"].vectors, "text", provenance=origin | {"model": "m2"})
-    found = MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,center[image]"), seed=7).context()
-    assert (found["model"], found["dataset"], found["split"]) == ("m + m2", "d", "test")
-    assert found["fitted_on"] == "d/test:image"
-    assert (found["model_options"], found["data_options"]) == ({"seed": 1}, {"image": {"size": 4}, "text": {}})
-    assert found["pipeline"] == ["normalize", "center[image]"]
-    assert (found["seed"], found["dtype"]) == (7, "float32")
+    result = MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,center[image]"), seed=7).context()
+    assert (result["model"], result["dataset"], result["split"]) == ("m + m2", "d", "test")
+    assert result["fitted_on"] == "d/test:image"
+    assert (result["model_options"], result["data_options"]) == ({"seed": 1}, {"image": {"size": 4}, "text": {}})
+    assert result["pipeline"] == ["normalize", "center[image]"]
+    assert (result["seed"], result["dtype"]) == (7, "float32")
 
 
 def test_split_by_columns(captioned):

@@ -41,9 +41,9 @@ def rows_of(sets, monkeypatch):
     def measured(steps, *, large, names=None, blocks=10, held=2**60):
         monkeypatch.setattr(embeddings, "LARGE", 0 if large else 2**60)
         monkeypatch.setattr("clip_geometry.memory.MOST_HELD", held)
-        found = MeasuredSets(sets, parse_pipeline(steps), blocks=blocks)
-        assert found.streamed == large
-        return {(row["measure"], row["at"].get("modality")): row for row in measure_sets(found, names)}
+        result = MeasuredSets(sets, parse_pipeline(steps), blocks=blocks)
+        assert result.streamed == large
+        return {(row["measure"], row["at"].get("modality")): row for row in measure_sets(result, names)}
 
     return measured
 
@@ -62,25 +62,25 @@ PIPELINES = [
 @pytest.mark.parametrize("steps", PIPELINES)
 def test_every_pipeline_streams_to_the_same_numbers(rows_of, steps):
     expected = rows_of(steps, large=False, names=QUICK, blocks=0)
-    found = rows_of(steps, large=True, names=QUICK, blocks=0)
-    assert found.keys() == expected.keys()
-    for key, row in found.items():
+    result = rows_of(steps, large=True, names=QUICK, blocks=0)
+    assert result.keys() == expected.keys()
+    for key, row in result.items():
         assert row["value"] == pytest.approx(expected[key]["value"], rel=1e-9, abs=1e-11), key
         assert (row["n"], row["d"]) == (expected[key]["n"], expected[key]["d"])
 
 
 def test_what_is_left_out_says_why(rows_of):
-    found = rows_of("normalize", large=True, held=0, blocks=0)
-    notes = {measure: row["note"] for (measure, _), row in found.items() if row["value"] is None}
+    result = rows_of("normalize", large=True, held=0, blocks=0)
+    notes = {measure: row["note"] for (measure, _), row in result.items() if row["value"] is None}
     assert notes["silhouette"].startswith("needs all rows in memory, where they would take 0.00064 GB of")
     assert notes["uniformity"] == (
-        "time grows with n² and the rows are streamed; named in --measures it is taken all the same"
+        "its time grows with n² and the rows are streamed; name it in --measures to compute it anyway"
     )
-    taken = {key for key, row in found.items() if row["value"] is not None}
+    taken = {key for key, row in result.items() if row["value"] is not None}
     assert len(taken) > 30
     expected = rows_of("normalize", large=False, names=list(dict.fromkeys(name for name, _ in taken)), blocks=0)
     for key in taken:
-        assert found[key]["value"] == pytest.approx(expected[key]["value"], rel=1e-9, abs=1e-11), key
+        assert result[key]["value"] == pytest.approx(expected[key]["value"], rel=1e-9, abs=1e-11), key
 
 
 def test_standard_errors_are_those_of_the_rows_in_memory(rows_of):
@@ -88,8 +88,8 @@ def test_standard_errors_are_those_of_the_rows_in_memory(rows_of):
     names = ["isoscore", "isoscore[unbiased]", "participation_ratio", "coordinate_spread", "average_cosine"]
     names += ["modality_gap", "relative_modality_gap", "modality_silhouette[cosine]"]
     names += ["matching_cosine", "random_cosine"]
-    found, expected = (rows_of("normalize", large=large, names=names) for large in (True, False))
-    for (measure, place), row in found.items():
+    result, expected = (rows_of("normalize", large=large, names=names) for large in (True, False))
+    for (measure, place), row in result.items():
         error = expected[measure, place]["standard_error"]
         assert error > 0 and row["standard_error"] == pytest.approx(error, rel=1e-6), measure
         assert row["value"] == pytest.approx(expected[measure, place]["value"], rel=1e-9), measure
@@ -98,36 +98,36 @@ def test_standard_errors_are_those_of_the_rows_in_memory(rows_of):
 
 
 def test_a_named_measure_is_taken_or_refused(rows_of):
-    found, expected = (rows_of("", large=large, names=["uniformity"], blocks=0) for large in (True, False))
-    for key, row in found.items():
+    result, expected = (rows_of("", large=large, names=["uniformity"], blocks=0) for large in (True, False))
+    for key, row in result.items():
         assert row["value"] == pytest.approx(expected[key]["value"], rel=1e-9)
     with pytest.raises(InputError, match="silhouette needs all rows in memory"):
         rows_of("", large=True, names=["silhouette"], held=0)
-    with pytest.raises(InputError, match="cluster_center needs its 5000 rows in memory, and they are streamed"):
+    with pytest.raises(InputError, match="cluster_center needs its 5000 rows in memory, but they are streamed"):
         rows_of("cluster_center(3)", large=True, held=0)
 
 
 def test_what_needs_all_rows_gets_them_where_they_can_be_held(rows_of):
     """Retrieval and its null value, after a step that needs all rows, too."""
     steps, names = "cluster_center(3)[each]", ["retrieval.image_to_text.r_at_1", "average_cosine"]
-    found, expected = (rows_of(steps, large=large, names=names, blocks=0) for large in (True, False))
-    for key, row in found.items():
+    result, expected = (rows_of(steps, large=large, names=names, blocks=0) for large in (True, False))
+    for key, row in result.items():
         assert row["value"] == pytest.approx(expected[key]["value"], rel=1e-9)
-    row, other = (each["retrieval.image_to_text.r_at_1", "both"] for each in (found, expected))
+    row, other = (each["retrieval.image_to_text.r_at_1", "both"] for each in (result, expected))
     assert row["null_value"] == other["null_value"]
 
 
 def test_null_values_are_those_of_noise_of_that_size_and_scale(rows_of):
     names = ["participation_ratio", "modality_gap", "isotropy_i2", "matching_cosine"]
-    found, again, expected = (rows_of("", large=large, names=names, blocks=0) for large in (True, True, False))
-    for (measure, place), row in found.items():
+    result, again, expected = (rows_of("", large=large, names=names, blocks=0) for large in (True, True, False))
+    for (measure, place), row in result.items():
         null, other = row["null_value"], expected[measure, place]["null_value"]
         assert null == again[measure, place]["null_value"]
         if measure == "matching_cosine":  # the mean of 5000 cosines, each of variance 1/8: .005
             assert 0 < abs(null) < 0.02
         else:  # a partition function of 5000 long rows hangs on the longest
             assert null == pytest.approx(other, rel=0.01 if measure == "participation_ratio" else 0.5)
-    assert found["modality_gap", "both"]["null_value"] > 0.05  # image and text are not the same noise
+    assert result["modality_gap", "both"]["null_value"] > 0.05  # image and text are not the same noise
 
 
 def test_progress_is_told_of_all_bytes_that_are_read(sets, monkeypatch):
@@ -158,9 +158,9 @@ def test_shards_stay_on_disk_where_they_are_large(monkeypatch):
     assert isinstance(joined(parts), np.ndarray)
     monkeypatch.setattr(embeddings, "LARGE", 79)  # 5 × 2 numbers of 8 bytes are 80
     assert is_large((5, 2)) and not is_large((4, 2))
-    found = joined(parts)
-    assert isinstance(found, LazyRows)
-    assert found[1:4].tolist() == [[1, 1], [1, 1], [0, 0]]
+    result = joined(parts)
+    assert isinstance(result, LazyRows)
+    assert result[1:4].tolist() == [[1, 1], [1, 1], [0, 0]]
     assert joined(parts[:1]) is parts[0]
 
 
@@ -213,13 +213,13 @@ def test_standard_errors_where_blocks_have_none_of_the_rows(sets, rows_of, place
         "few": few,
         "one item": replace(few, item_id=few.item_id[[0, 0, 0, 0]]),
     }[place]
-    found, expected = (rows_of("normalize", large=large, names=["isoscore"]) for large in (True, False))
-    for key, row in found.items():
+    result, expected = (rows_of("normalize", large=large, names=["isoscore"]) for large in (True, False))
+    for key, row in result.items():
         if expected[key]["standard_error"] is None:
             assert row["standard_error"] is None
         else:
             assert row["standard_error"] == pytest.approx(expected[key]["standard_error"], rel=1e-6, abs=1e-12)
-    assert (found["isoscore", "text"]["standard_error"] is None) == (place == "one item")
+    assert (result["isoscore", "text"]["standard_error"] is None) == (place == "one item")
 
 
 def test_moments_that_are_too_large_without_each_block_are_noted(rows_of, monkeypatch):
@@ -234,9 +234,9 @@ def test_groups_of_large_sets_are_not_read_before_they_are_measured(sets, monkey
     monkeypatch.setattr(embeddings, "LARGE", 0)
     halves = LazyRows([sets["image"].vectors[:101], sets["image"].vectors[101:]])
     for vectors in (sets["image"].vectors, halves):
-        found = dict(split_by({"image": replace(sets["image"], vectors=vectors)}, "label"))
-        assert found.keys() == expected.keys() == {0, 1, 2, 3}
-        for label, part in found.items():
+        result = dict(split_by({"image": replace(sets["image"], vectors=vectors)}, "label"))
+        assert result.keys() == expected.keys() == {0, 1, 2, 3}
+        for label, part in result.items():
             rows, whole = part["image"].vectors, expected[label]["image"]
             assert isinstance(rows, LazyRows) and rows.shape == whole.vectors.shape
             assert np.array_equal(np.asarray(rows), whole.vectors)
@@ -250,12 +250,12 @@ def test_an_engine_gives_the_numbers_of_memory_where_the_sets_would_fit(rng=np.r
     image = Embeddings(cone(3000, 256, rng).astype(np.float32), "image", np.arange(3000).astype(str))
     names = ["isoscore", "participation_ratio", "average_cosine"]
     with open_engine("local") as engine:
-        found, expected = (
+        result, expected = (
             MeasuredSets({"image": image}, parse_pipeline("normalize"), blocks=5, engine=each)
             for each in (engine, None)
         )
-        assert found.streamed and not expected.streamed
-        for row, other in zip(measure_sets(found, names), measure_sets(expected, names), strict=True):
+        assert result.streamed and not expected.streamed
+        for row, other in zip(measure_sets(result, names), measure_sets(expected, names), strict=True):
             assert row["value"] == pytest.approx(other["value"], rel=1e-11)
             if row["standard_error"] is not None:
                 assert row["standard_error"] == pytest.approx(other["standard_error"], rel=1e-7)

@@ -83,5 +83,5 @@ def test_the_null_value_shares_the_decimals_that_the_error_gives_the_value():
 
 
 def test_a_missing_value_keeps_its_reason():
-    found = [line[-5] for line in lines([row(value=None, note="needs pairs"), row(value=math.nan), {"measure": "x"}])]
-    assert found == ["", "", ""] and found[0].of["note"] == "needs pairs"
+    result = [line[-5] for line in lines([row(value=None, note="needs pairs"), row(value=math.nan), {"measure": "x"}])]
+    assert result == ["", "", ""] and result[0].of["note"] == "needs pairs"

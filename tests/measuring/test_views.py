@@ -71,7 +71,7 @@ def test_a_class_without_a_prompt_and_sets_without_labels_are_errors():
     with pytest.raises(InputError, match="needs labels of the images"):
         rows_of(unlabeled, prompts(CLASSES), ["zero_shot.top_1"])
     texts = Embeddings(prompts(CLASSES).vectors, "text")
-    with pytest.raises(InputError, match="needs a label for every text, its class: a column 'label'"):
+    with pytest.raises(InputError, match="needs the class of every text as its label: a column 'label'"):
         rows_of(image, texts, ["zero_shot.top_1"])
 
 
@@ -83,18 +83,18 @@ def test_labeled_captions_are_no_class_prompts():
 
 
 def test_a_number_that_these_sets_do_not_have_is_told_beside_those_they_have():
-    found = {row["measure"]: row for row in rows_of(labeled(), prompts(CLASSES), ["zero_shot"])}
-    assert found["zero_shot.top_5"]["value"] is None
-    assert found["zero_shot.top_5"]["note"] == "does not exist for so few rows, classes or relevant items"
-    assert found["zero_shot.top_1"]["value"] is not None
+    result = {row["measure"]: row for row in rows_of(labeled(), prompts(CLASSES), ["zero_shot"])}
+    assert result["zero_shot.top_5"]["value"] is None
+    assert result["zero_shot.top_5"]["note"] == "does not exist for so few rows, classes or relevant items"
+    assert result["zero_shot.top_1"]["value"] is not None
 
 
 def test_an_evaluator_stands_for_all_of_its_numbers():
     image, text = labeled(), labeled(1)
     pairs = Embeddings(text.vectors, "text", image.item_id)
-    found = {row["measure"]: row["value"] for row in rows_of(image, pairs, ["retrieval"], blocks=0)}
+    result = {row["measure"]: row["value"] for row in rows_of(image, pairs, ["retrieval"], blocks=0)}
     expected = retrieval(image.vectors, pairs.vectors)
-    assert found == {f"retrieval.{name}": value for name, value in expected.items()}
+    assert result == {f"retrieval.{name}": value for name, value in expected.items()}
 
 
 def wilson(p, n):
@@ -113,7 +113,7 @@ def test_every_caption_is_a_query_of_retrieval():
     expected = retrieval(image.vectors, text.vectors, (of, np.arange(300)))
     assert text_to_image["value"] == expected["text_to_image.r_at_1"] != 0
     assert image_to_text["value"] == expected["image_to_text.r_at_5"] != 0
-    assert text_to_image["note"] == "60 images and 300 texts are queries, each right where it finds any of its pairs"
+    assert text_to_image["note"] == "60 images and 300 texts are queries, each correct if it finds any of its pairs"
     generator = torch.Generator().manual_seed(3)
     noise = [
         torch.randn(rows.shape, generator=generator, dtype=torch.float64) for rows in (image.vectors, text.vectors)
@@ -137,7 +137,7 @@ def test_rows_without_a_pair_are_told():
     (row,) = rows_of(image, text, ["retrieval.text_to_image.r_at_1"], blocks=0)
     assert row["n"] == 50
     assert row["note"] == (
-        "50 images and 100 texts are queries, each right where it finds any of its pairs; "
+        "50 images and 100 texts are queries, each correct if it finds any of its pairs; "
         "10 of 60 image rows have no pair and are left out; 3 of 103 text rows have no pair and are left out"
     )
 
@@ -146,7 +146,7 @@ def test_a_pair_that_is_left_out_is_told():
     image = labeled()
     text = Embeddings(np.repeat(image.vectors[:, ::-1], 5, axis=0), "text", np.repeat(image.item_id, 5))
     (row,) = rows_of(image, text, ["random_cosine"], blocks=0)
-    assert (row["n"], row["note"]) == (60, "one pair of each item, 60 of 300")
+    assert (row["n"], row["note"]) == (60, "one pair of each item, 60 of 300 pairs")
     once = Embeddings(text.vectors[::5], "text", image.item_id)
     assert "note" not in rows_of(image, once, ["random_cosine"], blocks=0)[0]
 

@@ -130,7 +130,7 @@ OTHER = {
     "a list of sparse": (lambda: [torch.ones(3).to_sparse()], "is a torch.sparse_coo"),
     "scipy": (lambda: scipy.sparse.eye_array(3).tocsr(), "is a csr_array"),
     "float8": (lambda: torch.ones(3, 3).to(torch.float8_e4m3fn), "dtype float8_e4m3fn"),
-    "meta": (lambda: torch.ones(3, 3, device="meta"), "on meta; expected a dense one with values"),
+    "meta": (lambda: torch.ones(3, 3, device="meta"), "on meta; expected a dense tensor with values"),
     "quantized": (quantized, "a quantized tensor"),
     "nested": (nested, "a nested tensor"),
     "masked tensor": (masked, "a MaskedTensor"),
@@ -150,7 +150,7 @@ OTHER = {
     "a dictionary": (lambda: {"x": X}, "is a dict; expected a numpy array or a torch tensor"),
     "nothing": (lambda: None, "is a NoneType"),
     "a class": (lambda: np.ndarray, "is a type"),
-    "hostile": (Hostile, "is a Hostile that is no table of numbers"),
+    "hostile": (Hostile, "is a Hostile that is not a table of numbers"),
     "a huge integer": (lambda: [[10**400, 1.0]], "expected"),
 }
 
@@ -172,8 +172,8 @@ def test_everything_else_is_one_sentence(kind):
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.array(3), torch.tensor(3), np.uint8(3)])
 def test_whole_numbers(value):
-    found = whole_number(value, "k")
-    assert found == 3 and type(found) is int
+    result = whole_number(value, "k")
+    assert result == 3 and type(result) is int
 
 
 @pytest.mark.parametrize("value", [2.0, "3", None, True, np.float64(2), [3], 0, -1, float("nan"), 6])
@@ -184,8 +184,8 @@ def test_what_is_no_whole_number(value):
 
 @pytest.mark.parametrize("value", [0.5, np.float32(0.5), np.array(0.5), torch.tensor(0.5), np.float16(0.5)])
 def test_positive_numbers(value):
-    found = positive_number(value, "C")
-    assert found == 0.5 and type(found) is float
+    result = positive_number(value, "C")
+    assert result == 0.5 and type(result) is float
     assert positive_number(2, "C") == positive_number(np.int8(2), "C") == 2
 
 

@@ -48,7 +48,7 @@ def test_two_sets_that_do_not_go_together_are_refused(given):
         as_aligned(x, shorter, ("a", "b"), streams=True)
     assert len(as_two_sets(x, shorter, streams=True)[1]) == 3
     if given is StreamedRows.of:
-        with pytest.raises(InputError, match="all 4 rows of x are needed in memory here"):
+        with pytest.raises(InputError, match="the 4 rows of x are streamed, but all are needed in memory"):
             as_two_sets(x, x)
 
 

@@ -68,8 +68,8 @@ def test_a_measure_that_streams_reads_in_order_a_few_times_and_keeps_few_blocks(
     measure = measures[name]
     sets = sets_of(measure)
     arguments, sources = streamed(sets)
-    found = float(measure(*arguments))
-    assert found == pytest.approx(float(measure(*sets)), rel=1e-9, abs=1e-12)
+    result = float(measure(*arguments))
+    assert result == pytest.approx(float(measure(*sets)), rel=1e-9, abs=1e-12)
     for source in sources:
         assert sum(stop - start for start, stop in source.spans) <= (PASSES.get(name.partition("[")[0], 2) + 0.1) * N
         assert source.most <= 2
@@ -91,7 +91,7 @@ def test_measures_of_all_pairs_stream_blockwise(name):
 def test_the_others_say_that_they_need_the_rows_in_memory(name):
     sets = sets_of(measures[name], n=300)
     arguments, _ = streamed(sets)
-    with pytest.raises(InputError, match=r"rows of (x|image) are needed in memory here, and they are streamed"):
+    with pytest.raises(InputError, match=r"rows of (x|image) are streamed, but all are needed in memory here"):
         measures[name](*arguments)
 
 
@@ -105,11 +105,11 @@ def relative(found, expected, scale=None):
 
 
 def require_moments(x):
-    found, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
-    assert relative(found.M2, expected.M2) < 1e-6
-    assert relative(found.T, expected.T, float(expected.Q) ** 0.75 * expected.n**0.25) < 1e-6
-    assert relative(found.Q, expected.Q) < 1e-6
-    return found, expected
+    result, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
+    assert relative(result.M2, expected.M2) < 1e-6
+    assert relative(result.T, expected.T, float(expected.Q) ** 0.75 * expected.n**0.25) < 1e-6
+    assert relative(result.Q, expected.Q) < 1e-6
+    return result, expected
 
 
 @pytest.mark.parametrize("offset", [0, 1000])
@@ -119,9 +119,9 @@ def test_moments_of_float16_rows_by_float32_products(d, offset):
     values, whose rounding errors would add up."""
     rng = np.random.default_rng(0)
     x = (cone(20_000, d, rng) + offset * rng.normal(size=d)).astype(np.float16)
-    found, expected = require_moments(x)
-    assert relative(found.mean, expected.mean) < 1e-14
-    assert relative(found.M2, expected.M2) > 0
+    result, expected = require_moments(x)
+    assert relative(result.mean, expected.mean) < 1e-14
+    assert relative(result.M2, expected.M2) > 0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -139,10 +139,10 @@ def test_moments_of_columns_of_two_values(seed, alike):
 @pytest.mark.parametrize("scale", [1e-30, 1, 1e30])
 def test_moments_at_the_ends_of_the_range(scale, dtype):
     x = (scale * cone(3000, 256, np.random.default_rng(0))).astype(dtype)
-    found, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
+    result, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
     tolerance = 1e-6 if dtype is np.float32 else 1e-12
-    assert relative(found.M2 / scale**2, expected.M2 / scale**2) < tolerance
-    assert relative(found.Q / scale**4, expected.Q / scale**4) < tolerance
+    assert relative(result.M2 / scale**2, expected.M2 / scale**2) < tolerance
+    assert relative(result.Q / scale**4, expected.Q / scale**4) < tolerance
 
 
 def test_unit_rows_of_float16_rows_far_from_the_origin():
@@ -150,22 +150,22 @@ def test_unit_rows_of_float16_rows_far_from_the_origin():
     x = (cone(9000, 256, rng) + 50 * rng.normal(size=256)).astype(np.float16)
     rows = unit_rows(StreamedRows.of(x))
     assert rows.stored == torch.float16  # and so by float32 products
-    found, expected = Moments.of(rows), Moments.of(unit_rows(torch.from_numpy(x)))
-    assert 0 < relative(found.M2, expected.M2) < 1e-6
+    result, expected = Moments.of(rows), Moments.of(unit_rows(torch.from_numpy(x)))
+    assert 0 < relative(result.M2, expected.M2) < 1e-6
 
 
 def test_threads_change_nothing_but_rounding():
     x = cone(9000, 300, np.random.default_rng(0)).astype(np.float16)
     before = torch.get_num_threads()
     try:
-        found = []
+        result = []
         for count in (1, 3):
             torch.set_num_threads(count)
-            found.append((Moments.of(StreamedRows.of(x)), mean_row(StreamedRows.of(x))))
+            result.append((Moments.of(StreamedRows.of(x)), mean_row(StreamedRows.of(x))))
             assert torch.get_num_threads() == count
     finally:
         torch.set_num_threads(before)
-    (one, mean), (several, other) = found
+    (one, mean), (several, other) = result
     assert relative(several.M2, one.M2) < 1e-6
     assert relative(other, mean) < 1e-14
 
@@ -174,10 +174,10 @@ def test_moments_of_groups_are_those_of_their_rows():
     rng = np.random.default_rng(0)
     x, codes = cone(5000, 7, rng), torch.from_numpy(rng.integers(0, 3, 5000))
     rows = StreamedRows.of(x)
-    for code, found in enumerate(moments_of_groups(rows, codes, 3)):
+    for code, result in enumerate(moments_of_groups(rows, codes, 3)):
         expected = Moments.of(x[codes.numpy() == code])
-        assert found.n == expected.n
-        assert relative(found.M2, expected.M2) < 1e-12
+        assert result.n == expected.n
+        assert relative(result.M2, expected.M2) < 1e-12
     assert relative(rows.known["moments"].M2, Moments.of(x).M2) < 1e-12
 
 
@@ -186,8 +186,10 @@ def test_class_sums_far_from_the_origin():
     rng = np.random.default_rng(0)
     x, codes = cone(5000, 7, rng) + 1e6, torch.from_numpy(rng.integers(0, 3, 5000))
     codes[17] = 4
-    for found, expected in zip(class_sums(StreamedRows.of(x), codes, 5), class_sums(as_rows(x), codes, 5), strict=True):
-        assert torch.allclose(found, expected, rtol=1e-9, atol=1e-6)  # sums of 1000 rows of size 1e6 in float64
+    for result, expected in zip(
+        class_sums(StreamedRows.of(x), codes, 5), class_sums(as_rows(x), codes, 5), strict=True
+    ):
+        assert torch.allclose(result, expected, rtol=1e-9, atol=1e-6)  # sums of 1000 rows of size 1e6 in float64
 
 
 def test_equal_rows_are_an_error_in_any_precision():
@@ -272,7 +274,7 @@ def test_rows_are_chosen_as_numpy_chooses_them(rows):
 def test_rows_that_are_not_there_are_an_error(rows):
     """They were what the memory happened to hold."""
     both = cat([StreamedRows.of(cone(25, 4, np.random.default_rng(k))) for k in range(2)])
-    with pytest.raises(IndexError, match=r"row -?5[01] was asked for; expected one of 50 rows"):
+    with pytest.raises(IndexError, match=r"row -?5[01] is out of range; expected one of 50 rows"):
         both[rows]
     with pytest.raises(IndexError, match=r"a mask of shape \(49,\) was given for 50 rows"):
         both[torch.ones(49, dtype=torch.bool)]
@@ -298,8 +300,8 @@ def test_joined_rows_hold_the_numbers_of_all():
 def resident(path):
     """kB of the file that are mapped into this process."""
     lines = Path("/proc/self/smaps").read_text().splitlines()
-    found = [k for k, line in enumerate(lines) if line.endswith(str(path))]
-    return sum(int(next(line for line in lines[k:] if line.startswith("Rss:")).split()[1]) for k in found)
+    result = [k for k, line in enumerate(lines) if line.endswith(str(path))]
+    return sum(int(next(line for line in lines[k:] if line.startswith("Rss:")).split()[1]) for k in result)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").is_file(), reason="only Linux says what is resident")
@@ -322,9 +324,9 @@ def test_a_memory_map_leaves_no_pages_behind(tmp_path):
     rows = np.random.default_rng(0).normal(size=(5000, 64)).astype(np.float16)
     np.save(tmp_path / "rows.npy", rows)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    found = StreamedRows.of(mapped[100:])  # a part of a map lies elsewhere in it
-    assert torch.equal(found[17:4000], torch.from_numpy(rows[117:4100]))
-    assert torch.equal(found[torch.tensor([5, 4899])], torch.from_numpy(rows[[105, 4999]]))
+    result = StreamedRows.of(mapped[100:])  # a part of a map lies elsewhere in it
+    assert torch.equal(result[17:4000], torch.from_numpy(rows[117:4100]))
+    assert torch.equal(result[torch.tensor([5, 4899])], torch.from_numpy(rows[[105, 4999]]))
     changed = np.load(tmp_path / "rows.npy", mmap_mode="c")
     changed[:] = 1
     release(changed)  # what is written lies nowhere else, and is kept

@@ -44,11 +44,11 @@ def test_parts_run_at_once(count):
 def test_threads_that_begin_later_have_as_many_of_torch_as_before(count):
     _pool.cache_clear()
     spans_in_threads(str, 3 * FEWEST)
-    found = []
-    later = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    result = []
+    later = threading.Thread(target=lambda: result.append(torch.get_num_threads()))
     later.start()
     later.join()
-    assert found == [count]
+    assert result == [count]
 
 
 def test_the_first_error_is_that_of_the_first_part(count):

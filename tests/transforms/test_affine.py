@@ -41,7 +41,7 @@ def test_affine_chains_are_w_and_b(x, steps, unit_rows_in, renormalise):
     ("steps", "message"),
     [
         ("center,normalize,pca(2)", r"a normalize stands between affine steps \(before pca\).*first and last"),
-        ("normalize,cluster_center(2)", "cluster_center is no affine map"),
+        ("normalize,cluster_center(2)", "cluster_center is not an affine map"),
     ],
 )
 def test_what_is_no_affine_map_says_why(x, steps, message):

@@ -10,21 +10,21 @@ from support.clouds import cone
 @pytest.mark.parametrize("far", [0, 1000])
 def test_clusters_are_scikit_learns_and_new_rows_go_to_the_nearest(far):
     x, y = (cone(n, 4, np.random.default_rng(n)) + far for n in (80, 20))
-    found = ClusterCenter(5, seed=7).fit(x)
+    result = ClusterCenter(5, seed=7).fit(x)
     oracle = KMeans(5, n_init=10, random_state=7, tol=0, max_iter=1000).fit(x - x.mean(0))
     centres = oracle.cluster_centers_ + x.mean(0)
     nearest = [np.argmin([np.linalg.norm(row - centre) for centre in centres]) for row in y]
-    assert found.nearest(y).tolist() == nearest
-    assert np.allclose(found.transform(y), y - centres[nearest], atol=1e-10)
-    within = [found.transform(x)[found.nearest(x) == label].mean(0) for label in range(5)]
+    assert result.nearest(y).tolist() == nearest
+    assert np.allclose(result.transform(y), y - centres[nearest], atol=1e-10)
+    within = [result.transform(x)[result.nearest(x) == label].mean(0) for label in range(5)]
     assert np.abs(within).max() < 1e-12
 
 
 def test_k_means_runs_to_convergence():
     """Without structure it takes many steps; stopped early, a centre is off the mean of its cluster by 2e-3."""
     x = np.random.default_rng(0).uniform(size=(2000, 2))
-    found = ClusterCenter(8).fit(x)
-    moved, which = found.transform(x), found.nearest(x)
+    result = ClusterCenter(8).fit(x)
+    moved, which = result.transform(x), result.nearest(x)
     assert max(np.abs(moved[which == label].mean(0)).max() for label in range(8)) < 1e-12
 
 

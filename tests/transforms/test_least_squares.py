@@ -14,12 +14,12 @@ def rng():
 
 def test_full_rank_is_the_normal_equations(rng):
     source, target = cone(40, 5, rng), cone(40, 7, rng)
-    found = LeastSquares().fit(source, target)
+    result = LeastSquares().fit(source, target)
     expected = np.linalg.solve(source.T @ source, source.T @ target)
-    assert np.allclose(found.W_, expected, rtol=1e-9, atol=1e-12)
-    assert (found.rank_, found.fitted_on_, found.W_.shape) == (5, 40, (5, 7))
-    assert found.rcond_ == 40 * np.finfo(float).eps
-    residual = found.transform(source) - target
+    assert np.allclose(result.W_, expected, rtol=1e-9, atol=1e-12)
+    assert (result.rank_, result.fitted_on_, result.W_.shape) == (5, 40, (5, 7))
+    assert result.rcond_ == 40 * np.finfo(float).eps
+    residual = result.transform(source) - target
     assert np.abs(source.T @ residual).max() < 1e-10  # orthogonal to the source: no better map
 
 
@@ -27,11 +27,11 @@ def test_full_rank_is_the_normal_equations(rng):
 def test_fewer_rows_than_dimensions_give_the_minimum_norm(rng, n):
     source, target = cone(n, 8, rng), cone(n, 4, rng)
     with pytest.warns(RankWarning, match=f"source rows of rank {n} in dimension 8.*the one of minimum norm"):
-        found = LeastSquares().fit(source, target)
-    assert np.allclose(found.W_, np.linalg.pinv(source) @ target, rtol=1e-9, atol=1e-12)
-    assert np.allclose(found.transform(source), target, atol=1e-10)
+        result = LeastSquares().fit(source, target)
+    assert np.allclose(result.W_, np.linalg.pinv(source) @ target, rtol=1e-9, atol=1e-12)
+    assert np.allclose(result.transform(source), target, atol=1e-10)
     free = np.linalg.svd(source)[2][n:]  # what no source row has
-    assert np.abs(free @ found.W_).max() < 1e-12
+    assert np.abs(free @ result.W_).max() < 1e-12
 
 
 def test_rcond_says_what_counts_as_zero(rng):
@@ -40,9 +40,9 @@ def test_rcond_says_what_counts_as_zero(rng):
     source, target = u * [1, 0.1, 1e-3, 1e-7] @ v.T, cone(30, 3, rng)
     assert LeastSquares().fit(source, target).rank_ == 4
     with pytest.warns(RankWarning, match="rank 3 in dimension 4"):
-        found = LeastSquares(rcond=1e-5).fit(source, target)
-    assert (found.rank_, found.rcond_) == (3, 1e-5)
-    assert np.allclose(found.W_, np.linalg.pinv(source, rcond=1e-5) @ target, rtol=1e-9)
+        result = LeastSquares(rcond=1e-5).fit(source, target)
+    assert (result.rank_, result.rcond_) == (3, 1e-5)
+    assert np.allclose(result.W_, np.linalg.pinv(source, rcond=1e-5) @ target, rtol=1e-9)
 
 
 def test_from_class_prompts_to_images_it_is_the_nearest_class_mean(rng):
@@ -52,5 +52,5 @@ def test_from_class_prompts_to_images_it_is_the_nearest_class_mean(rng):
     means = np.stack([image[labels == k].mean(0) for k in range(5)])
     for texts in (prompts, rng.normal(size=(5, 8)), np.eye(5, 8)):
         with pytest.warns(RankWarning):
-            found = LeastSquares().fit(texts[labels], image).transform(texts)
-        assert np.allclose(found, means, atol=1e-10)
+            result = LeastSquares().fit(texts[labels], image).transform(texts)
+        assert np.allclose(result, means, atol=1e-10)

@@ -129,11 +129,11 @@ def no_metadata(tensors, metadata):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (a_tensor, "is damaged, its checksum does not hold"),
-        (a_parameter, "is damaged, its checksum does not hold"),
-        (a_lost_tensor, "is damaged, its checksum does not hold"),
-        (no_metadata, "is a .safetensors file but no map of clip-geometry: give one that fit wrote"),
-        (with_facts(format=2), "has format 2 of clip-geometry .*, and this version reads format 1"),
+        (a_tensor, "is damaged: its checksum does not match"),
+        (a_parameter, "is damaged: its checksum does not match"),
+        (a_lost_tensor, "is damaged: its checksum does not match"),
+        (no_metadata, "is a .safetensors file, but not a map of clip-geometry; give one that fit wrote"),
+        (with_facts(format=2), "has format 2 of clip-geometry .*, but this version reads format 1"),
         (
             with_facts(chains={"image": "01"}),
             "chains.image of the metadata of .* is '01': input should be a valid list",

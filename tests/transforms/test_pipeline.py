@@ -31,9 +31,9 @@ PAIRS = (np.array([3, 0, 5, 5, 9, 29, 7, 8]), np.array([1, 2, 0, 19, 4, 6, 11, 1
 def test_scopes(sets, step, image_mean_of, text_mean_of):
     means = {name: rows.mean(0) for name, rows in sets.items()}
     means["pooled"] = np.concatenate([*sets.values()]).mean(0)
-    found = Pipeline(step).fit_transform(sets)[1]
-    assert np.allclose(found["image"], sets["image"] - means[image_mean_of], rtol=1e-12)
-    assert np.allclose(found["text"], sets["text"] - means[text_mean_of], rtol=1e-12)
+    result = Pipeline(step).fit_transform(sets)[1]
+    assert np.allclose(result["image"], sets["image"] - means[image_mean_of], rtol=1e-12)
+    assert np.allclose(result["text"], sets["text"] - means[text_mean_of], rtol=1e-12)
 
 
 @pytest.mark.parametrize("scope", ["image", "text", "pooled"])
@@ -51,8 +51,8 @@ def test_one_fit_is_one_object(sets, scope):
 def test_fitting_per_modality_unasked_refuses_comparison(sets, step):
     refusal = Pipeline(f"normalize,{step}").fit(sets).refusal
     assert refusal == (
-        f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
-        f"or {step}[each] if that is meant"
+        f"{step} was fitted on each modality separately; write {step}[pooled] for one fit, "
+        f"or {step}[each] if separate fits are intended"
     )
     for asked in (f"{step}[each]", f"{step}[pooled]", f"{step}[image]"):
         assert Pipeline(asked).fit(sets).refusal is None
@@ -63,10 +63,10 @@ def test_fitting_per_modality_unasked_refuses_comparison(sets, step):
 @pytest.mark.parametrize(("source", "target"), [("text", "image"), ("image", "text")])
 def test_maps_between_modalities_move_the_source_only(sets, name, kind, source, target):
     rows = dict(zip(("image", "text"), PAIRS, strict=True))
-    found = Pipeline(f"{name}[{source}-to-{target}]").fit_transform(sets, PAIRS)[1]
+    result = Pipeline(f"{name}[{source}-to-{target}]").fit_transform(sets, PAIRS)[1]
     alone = kind().fit(sets[source][rows[source]], sets[target][rows[target]])
-    assert np.allclose(found[source], alone.transform(sets[source]), rtol=1e-12)
-    assert found[target] is sets[target]
+    assert np.allclose(result[source], alone.transform(sets[source]), rtol=1e-12)
+    assert result[target] is sets[target]
 
 
 def test_a_map_is_fitted_on_what_the_steps_before_it_make(sets):
@@ -81,7 +81,7 @@ def test_maps_to_another_dimension(sets):
     wide = {**sets, "image": cone(30, 6, np.random.default_rng(5))}
     fitted = Pipeline("least_squares[text-to-image],center[pooled]").fit(wide, PAIRS)
     assert fitted.dimensions == {"image": (6, 6), "text": (4, 6)}
-    with pytest.raises(InputError, match="source has dimension 4 and target has 6; procrustes needs one space"):
+    with pytest.raises(InputError, match="source has dimension 4 and target has 6; procrustes needs both in one space"):
         Pipeline("procrustes[text-to-image]").fit(wide, PAIRS)
 
 
@@ -92,7 +92,7 @@ def test_maps_need_pairs_and_a_direction(sets):
     step = r"procrustes\[text-to-image\]"
     for pairs, message in (
         (none, f"{step} needs pairs: image and text rows have no item_id in common"),
-        (None, f"{step} pairs by position where no pairs are given, but there are 20 text and 30 image rows"),
+        (None, f"without pairs, {step} pairs rows by position, but there are 20 text and 30 image rows"),
     ):
         with pytest.raises(InputError, match=message):
             Pipeline("procrustes[text-to-image]").fit(sets, pairs)
@@ -114,7 +114,7 @@ def test_a_scope_that_was_not_given(sets):
 def test_one_fit_needs_one_space(sets):
     wide = {"image": sets["image"], "text": np.ones((5, 9))}
     assert Pipeline("center[each]").fit_transform(wide)[1]["text"].shape == (5, 9)
-    with pytest.raises(InputError, match=r"center\[pooled\] needs one space"):
+    with pytest.raises(InputError, match=r"center\[pooled\] needs all sets in one space"):
         Pipeline("center[pooled]").fit(wide)
 
 

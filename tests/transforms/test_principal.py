@@ -41,8 +41,8 @@ def test_whitened_covariance_is_the_identity(cloud):
 def test_rank_of_rows_in_a_subspace(rank, far, center):
     rng = np.random.default_rng(rank)
     x = rng.normal(size=(50, rank)) @ rng.normal(size=(rank, 12)) + far * rng.normal(size=12)
-    found = principal_axes(x, center=center).rank
-    assert found == rank + (far > 0 and not center)
+    result = principal_axes(x, center=center).rank
+    assert result == rank + (far > 0 and not center)
 
 
 def test_rank_of_equal_rows():
@@ -145,11 +145,11 @@ def test_blocks_are_one_matrix():
     """9000 rows are three blocks; the largest score lies in the last."""
     x = cone(9000, 6, np.random.default_rng(0))
     x[8990] *= -50
-    found, mean = principal_axes(x, center=True), x.mean(0)
+    result, mean = principal_axes(x, center=True), x.mean(0)
     _, s, vt = np.linalg.svd(x - mean, full_matrices=False)
-    assert np.allclose(found.singular_values, s, rtol=1e-12)
+    assert np.allclose(result.singular_values, s, rtol=1e-12)
     signs = np.sign(((x - mean) @ vt.T)[np.abs((x - mean) @ vt.T).argmax(0), range(6)])
-    assert np.allclose(found.axes, vt * signs[:, None], atol=1e-9)
+    assert np.allclose(result.axes, vt * signs[:, None], atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -38,10 +38,10 @@ def error(source, target, turn):
 @pytest.mark.parametrize("seed", range(5))
 def test_unique_solutions_are_scipys(seed, completion):
     source, target = pairs(60, 6, seed)
-    found = Procrustes(completion).fit(source, target)
-    assert np.allclose(found.W_, orthogonal_procrustes(source, target)[0], atol=1e-12)
-    assert np.allclose(found.transform(source), source @ found.W_, rtol=1e-14)
-    assert (found.rank_, found.fitted_on_) == (6, 60)
+    result = Procrustes(completion).fit(source, target)
+    assert np.allclose(result.W_, orthogonal_procrustes(source, target)[0], atol=1e-12)
+    assert np.allclose(result.transform(source), source @ result.W_, rtol=1e-14)
+    assert (result.rank_, result.fitted_on_) == (6, 60)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 4, 7])
@@ -49,9 +49,9 @@ def test_unique_solutions_are_scipys(seed, completion):
 def test_completions_are_orthogonal_and_equally_good(rank, seed):
     source, target = few(rank, 8, seed)
     ours, lapacks = fit(source, target), fit(source, target, "lapack")
-    for found in (ours, lapacks):
-        assert found.rank_ == rank
-        assert np.abs(found.W_.T @ found.W_ - np.eye(8)).max() < 1e-12
+    for result in (ours, lapacks):
+        assert result.rank_ == rank
+        assert np.abs(result.W_.T @ result.W_ - np.eye(8)).max() < 1e-12
     best = error(source, target, orthogonal_procrustes(source, target)[0])
     assert error(source, target, ours.W_) == pytest.approx(best, rel=1e-12)
     assert error(source, target, lapacks.W_) == pytest.approx(best, rel=1e-12)
@@ -100,7 +100,9 @@ def test_the_warning_says_what_was_done():
 
 def test_sets_that_cannot_be_turned_onto_each_other():
     x = cone(6, 4, np.random.default_rng(0))
-    with pytest.raises(InputError, match="source has dimension 4 and target has 3; procrustes needs one space, least_"):
+    with pytest.raises(
+        InputError, match="source has dimension 4 and target has 3; procrustes needs both in one space, but least_"
+    ):
         Procrustes().fit(x, x[:, :3])
     with pytest.raises(InputError, match="source has 6 rows and target has 5; expected pairs"):
         Procrustes().fit(x, x[:5])

@@ -36,7 +36,7 @@ def test_without_a_centroid_it_is_affine(sets):
         {"text": sets[0], "image": sets[1]}
     )
     assert np.allclose(fitted.affine("text")(sets[0]), fitted.transform({"text": sets[0]})["text"], atol=1e-12)
-    with pytest.raises(InputError, match="realign is no affine map"):
+    with pytest.raises(InputError, match="realign is not an affine map"):
         ReAlign().fit(*sets).weights()
 
 

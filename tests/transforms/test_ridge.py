@@ -60,5 +60,5 @@ def test_pairs_that_do_not_fit(pairs):
     x, y = pairs
     with pytest.raises(InputError, match="source has 40 rows and target has 39; expected pairs"):
         Ridge().fit(x, y[1:])
-    with pytest.raises(InputError, match="rank of ridge = 3; 3 pairs of 5 and 7 dimensions have up to 2"):
+    with pytest.raises(InputError, match="rank of ridge = 3; expected at most 2 for 3 pairs of 5 and 7 dimensions"):
         Ridge(rank=3).fit(x[:3], y[:3])

@@ -62,9 +62,9 @@ def test_what_is_refused(sets):
     with pytest.raises(InputError, match="isoclip is fitted on two modalities, but got 1"):
         Pipeline("isoclip(1, 1)").fit({"text": sets["text"]})
     wide = {**sets, "image": cone(30, 6, np.random.default_rng(5))}
-    with pytest.raises(InputError, match="isoclip needs one space, but the sets have dimensions 6 and 4"):
+    with pytest.raises(InputError, match="isoclip needs both sets in one space, but they have dimensions 6 and 4"):
         Pipeline("isoclip(1, 1)").fit(wide)
-    with pytest.raises(InputError, match="source has dimension 4 and target has 6; realign needs one space"):
+    with pytest.raises(InputError, match="source has dimension 4 and target has 6; realign needs both in one space"):
         Pipeline("realign[text-to-image]").fit(wide)
     for transform in (ReAlign(), IsoCLIP(1, 1)):
         with pytest.raises(InputError, match=r"fit it on both, fit\(source, target\); it requires y to be passed"):
@@ -85,8 +85,8 @@ def test_one_row_is_too_few(sets, step, few):
 @pytest.mark.parametrize("steps", ["realign[text-to-image]", "realign(centroid=false)[text-to-image]", "isoclip(1, 1)"])
 def test_streamed_rows_give_the_same_map(sets, steps):
     streamed = {name: StreamedRows.of(x, name=name) for name, x in sets.items()}
-    found, expected = Pipeline(steps).fit(streamed).transform(sets), Pipeline(steps).fit(sets).transform(sets)
-    assert all(np.allclose(found[name], expected[name], rtol=1e-11, atol=1e-12) for name in sets)
+    result, expected = Pipeline(steps).fit(streamed).transform(sets), Pipeline(steps).fit(sets).transform(sets)
+    assert all(np.allclose(result[name], expected[name], rtol=1e-11, atol=1e-12) for name in sets)
 
 
 @pytest.mark.parametrize("steps", [*(f"{step}[text-to-image]" for step in ONTO), "isoclip(1, 1)"])

@@ -37,10 +37,10 @@ def test_strings_and_lists_are_the_same():
     ],
 )  # fmt: skip
 def test_steps_round_trip(text, step, written):
-    (found,) = parse_pipeline(text)
-    assert (found, str(found)) == (step, written)
+    (result,) = parse_pipeline(text)
+    assert (result, str(result)) == (step, written)
     assert parse_pipeline(written) == (step,)
-    assert found.make().get_params() == transforms[found.name](**dict(step.parameters)).get_params()
+    assert result.make().get_params() == transforms[result.name](**dict(step.parameters)).get_params()
 
 
 def test_commas_inside_parentheses_do_not_split():

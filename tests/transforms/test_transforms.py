@@ -108,8 +108,8 @@ def test_any_kind_of_rows(case, kind, x):
     if kind == "read-only":
         given.flags.writeable = False
     expected = clone(CASES[case]).fit(x, target_for(x)).transform(x)
-    found = clone(CASES[case]).fit(given, target_for(x)).transform(given)
-    assert np.allclose(found, expected, rtol=1e-10, atol=1e-10)  # sums over other strides round differently
+    result = clone(CASES[case]).fit(given, target_for(x)).transform(given)
+    assert np.allclose(result, expected, rtol=1e-10, atol=1e-10)  # sums over other strides round differently
 
 
 @pytest.mark.parametrize("case", AFFINE)
@@ -155,7 +155,7 @@ def test_bad_rows(case, x, message):
         (Procrustes("nearest"), "completion of procrustes 'nearest' is unknown; known are 'identity', 'lapack'"),
         (Conceptor(-1), "alpha of conceptor = -1; expected a positive, finite number"),
         (Ridge(0), "alpha of ridge = 0; expected a positive, finite number"),
-        (Ridge(rank=6), "rank of ridge = 6; 30 pairs of 5 and 5 dimensions have up to 5"),
+        (Ridge(rank=6), "rank of ridge = 6; expected at most 5 for 30 pairs of 5 and 5 dimensions"),
         (Scale(0), "factor of scale = 0; expected a positive, finite number"),
     ],
 )

@@ -41,14 +41,14 @@ def label_ranks(scores: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Int[
 
 def accuracies(ranks: Int[Tensor, " n"], labels: Int[Tensor, " n"], k: int) -> dict[str, float]:
     """Return top_1, top_5 (only for more than 5 classes) and mean_per_class, the mean over the classes that occur."""
-    found = {"top_1": share(ranks == 0)}
+    numbers = {"top_1": share(ranks == 0)}
     if k > 5:
-        found["top_5"] = share(ranks < 5)
+        numbers["top_5"] = share(ranks < 5)
     counts = torch.bincount(labels, minlength=k)
     hits = torch.bincount(labels[ranks == 0], minlength=k)
     present = counts > 0
-    found["mean_per_class"] = float((hits[present].double() / counts[present]).mean())
-    return found
+    numbers["mean_per_class"] = float((hits[present].double() / counts[present]).mean())
+    return numbers
 
 
 def share(which: Tensor) -> float:
@@ -117,22 +117,21 @@ class Share:
         """
         if (self.items < 0).any():
             return None
-        items, which, counts = self.items.unique(return_inverse=True, return_counts=True)
-        sums = torch.zeros(len(items), dtype=torch.float64, device=which.device)
-        sums.index_add_(0, which, self.values.double())
+        items, positions, counts = self.items.unique(return_inverse=True, return_counts=True)
+        sums = torch.zeros(len(items), dtype=torch.float64, device=positions.device)
+        sums.index_add_(0, positions, self.values.double())
         values = sums if counts.max() == 1 else sums * len(items) / len(self.items)
         return items.tolist(), [int(v) if v in (0, 1) else v for v in values.tolist()]
 
     @cached_property
     def variance(self) -> float:
         """Variance of the mean over items; 0 if all values are equal."""
-        own = self.by_item
-        least = total = own.square().sum()
+        of_queries = total = self.by_item.square().sum()
         if self.effects is not None:
             changes = self.effects.changes.double() / len(self.values)
-            influence = own.index_add(0, self.effects.items, changes, alpha=-1)
+            influence = self.by_item.index_add(0, self.effects.items, changes, alpha=-1)
             total = (influence - influence.mean()).square().sum() - changes.square().sum()
-        return float(torch.maximum(least, total)) * self._count / max(self._count - 1, 1)
+        return float(torch.maximum(of_queries, total)) * self._count / max(self._count - 1, 1)
 
     @cached_property
     def interval(self) -> tuple[float, float]:
@@ -146,10 +145,18 @@ class Share:
         q = 1 - p
         spread = p * q
         n = spread / variance if spread > 0 and variance > 0 else len(self.items.unique())
-        center, half = p + Z**2 / (2 * n), Z * (spread / n + (Z / (2 * n)) ** 2) ** 0.5
-        low, high = ((center + sign * half) / (1 + Z**2 / n) for sign in (-1, 1))
-        low = min(low, _of_counts(n * p) / n) if 0 < n * p <= FEW else max(low, 0.0) * (p > 0)
-        high = max(high, 1 - _of_counts(n * q) / n) if 0 < n * q <= FEW else min(high, 1.0) if q else 1.0
+        center = p + Z**2 / (2 * n)
+        half_width = Z * (spread / n + (Z / (2 * n)) ** 2) ** 0.5
+        low = (center - half_width) / (1 + Z**2 / n)
+        high = (center + half_width) / (1 + Z**2 / n)
+        if 0 < n * p <= FEW:
+            low = min(low, _lower_end_of_counts(n * p) / n)
+        else:
+            low = max(low, 0.0) if p > 0 else 0.0
+        if 0 < n * q <= FEW:
+            high = max(high, 1 - _lower_end_of_counts(n * q) / n)
+        else:
+            high = min(high, 1.0) if q else 1.0
         return low, high
 
     @property
@@ -159,7 +166,7 @@ class Share:
         return (high - low) / (2 * Z)
 
 
-def _of_counts(mean: float) -> float:
+def _lower_end_of_counts(mean: float) -> float:
     """Return the lower end of the interval of Poisson counts with this mean."""
     from scipy.special import gammaincinv  # imported here (0.2 seconds): only shares near 0 or 1 need it
 

@@ -50,19 +50,19 @@ def contrastive_loss(
         >>> from clip_geometry.evaluate import contrastive_loss
         >>> rng = np.random.default_rng(0)
         >>> image = rng.normal(size=(6, 4))
-        >>> found = contrastive_loss(image, image + 0.3 * rng.normal(size=(6, 4)))
-        >>> round(found["loss"], 3), found["batch_size"]
+        >>> result = contrastive_loss(image, image + 0.3 * rng.normal(size=(6, 4)))
+        >>> round(result["loss"], 3), result["batch_size"]
         (0.013, 6.0)
     """
     image, text = as_aligned(image, text, ("image", "text"))
     number = positive_number(logit_scale, "logit_scale")
     scale = logit_scale if isinstance(logit_scale, Tensor) else number  # a tensor may carry a gradient
     n = len(image)
-    all_in_one = f", the pairs there are, or None for all {n} in one"
-    size = n if batch_size is None else whole_number(batch_size, "batch_size", least=2, most=n, of=all_in_one)
+    bound = f", the number of pairs, or None for one batch of all {n}"
+    size = n if batch_size is None else whole_number(batch_size, "batch_size", least=2, most=n, of=bound)
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     batches = [_losses(a, b, scale) for a, b in zip(u.split(size), v.split(size), strict=True)]
-    to_text, to_image = (torch.cat(each).mean() for each in zip(*batches, strict=True))
+    to_text, to_image = (torch.cat(losses).mean() for losses in zip(*batches, strict=True))
     return {
         "loss": (to_text + to_image) / 2,
         "image_to_text": to_text,
@@ -79,13 +79,14 @@ def _losses(
     log Σ_j exp(l_ij) − l_ii = log(1 + Σ_{j≠i} exp(l_ij − l_ii)) keeps its precision if the pair leads by far.
     """
     own = (scale * (u * v).sum(1)).split(BLOCK)
-    to_text, to_image = ([part.new_full(part.shape, -torch.inf) for part in own] for _ in range(2))
+    to_text = [logits.new_full(logits.shape, -torch.inf) for logits in own]
+    to_image = [logits.new_full(logits.shape, -torch.inf) for logits in own]
     for i, a in enumerate(u.split(BLOCK)):
         for j, b in enumerate(v.split(BLOCK)):
             logits = scale * (a @ b.T)
             if i == j:
-                itself = torch.eye(len(a), dtype=torch.bool, device=a.device)
-                logits = logits.masked_fill(itself, NEVER)
+                is_pair = torch.eye(len(a), dtype=torch.bool, device=a.device)
+                logits = logits.masked_fill(is_pair, NEVER)
             to_text[i] = torch.logaddexp(to_text[i], (logits - own[i][:, None]).logsumexp(1))
             to_image[j] = torch.logaddexp(to_image[j], (logits - own[j]).logsumexp(0))
     zero = u.new_zeros(len(u))

@@ -48,8 +48,8 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[s
         >>> from clip_geometry.evaluate import cosine_distributions
         >>> rng = np.random.default_rng(0)
         >>> image = rng.normal(size=(6, 4))
-        >>> found = cosine_distributions(image, image + 0.3 * rng.normal(size=(6, 4)))
-        >>> {name: round(found[name], 2) for name in ("matching.mean", "random.mean", "auc")}
+        >>> result = cosine_distributions(image, image + 0.3 * rng.normal(size=(6, 4)))
+        >>> {name: round(result[name], 2) for name in ("matching.mean", "random.mean", "auc")}
         {'matching.mean': 0.92, 'random.mean': 0.03, 'auc': 0.98}
     """
     bins = whole_number(bins, "bins", most=BINS)
@@ -62,36 +62,41 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[s
     a, b = u - u_mean, v - v_mean
     product = a.norm(dim=1).amax() * b.norm(dim=1).amax()
     ends = torch.stack((a @ v_mean).aminmax()) + torch.stack((b @ u_mean).aminmax()) + u_mean @ v_mean
-    least, most = float((ends[0] - product).clamp(-1, 1)), float((ends[1] + product).clamp(-1, 1))
-    edges = torch.linspace(least, most, bins + 1, dtype=torch.float64, device=u.device)
+    lowest, highest = float((ends[0] - product).clamp(-1, 1)), float((ends[1] + product).clamp(-1, 1))
+    edges = torch.linspace(lowest, highest, bins + 1, dtype=torch.float64, device=u.device)
     # ‖u_i − v_i‖², and how far rounding, including that of the unit rows, may separate two equal ones
-    own, centre = (u - v).square().sum(1), (u_mean + v_mean) / 2
-    reach = float((u - centre).norm(dim=1).amax() + (v - centre).norm(dim=1).amax()) + 8 * EPS
-    tie = EPS * reach * (8 + (u.shape[1] + 8) * reach)
-    ranks = torch.cat([own - tie, own + tie]).sort().values  # beyond both, a random pair is a win; beyond one, a tie
-    halves, counts = 0, torch.zeros(bins, dtype=torch.float64, device=u.device)
-    near = 2 - 2 * (u_mean @ v_mean)  # mean square of all pairs; relative to it, the spread keeps its precision
-    first, second = near.new_zeros(()), near.new_zeros(())
+    pair_squares = (u - v).square().sum(1)
+    centre = (u_mean + v_mean) / 2
+    radius = float((u - centre).norm(dim=1).amax() + (v - centre).norm(dim=1).amax()) + 8 * EPS
+    tie = EPS * radius * (8 + (u.shape[1] + 8) * radius)
+    # a random pair beyond both bounds is a win, and beyond one of them a tie, which counts half a win
+    bounds = torch.cat([pair_squares - tie, pair_squares + tie]).sort().values
+    half_wins = 0
+    counts = torch.zeros(bins, dtype=torch.float64, device=u.device)
+    mean_square = 2 - 2 * (u_mean @ v_mean)  # of all pairs; relative to it, the spread keeps its precision
+    first, second = mean_square.new_zeros(()), mean_square.new_zeros(())  # moments of the cosines about their mean
     for i, x in enumerate(u.split(BLOCK)):
         for j, y in enumerate(v.split(BLOCK)):
-            apart = ~torch.eye(len(x), dtype=torch.bool, device=x.device) if i == j else ...
-            squares = squared_distances(x, y, centre=centre)[apart].flatten()
-            halves += int(torch.searchsorted(ranks, squares).sum())
+            unpaired = ~torch.eye(len(x), dtype=torch.bool, device=x.device) if i == j else ...
+            squares = squared_distances(x, y, centre=centre)[unpaired].flatten()
+            half_wins += int(torch.searchsorted(bounds, squares).sum())
             counts += _counts(1 - squares / 2, edges)
-            first += (squares - near).sum() / 2
-            second += (squares - near).square().sum() / 4
+            first += (squares - mean_square).sum() / 2
+            second += (squares - mean_square).square().sum() / 4
     first, second = first / counts.sum(), second / counts.sum()
-    mean, spread = u_mean @ v_mean - first, (second - first.square()).clamp(min=0).sqrt()
-    found = {"matching.mean": float(matching.mean()), "matching.std": float(matching.std(correction=0))}
-    found |= {f"matching.{name}": float(matching.quantile(q)) for name, q in QUANTILES.items()}
-    found |= {"random.mean": float(mean), "random.std": float(spread)}
-    found |= {f"random.{name}": _quantile(counts, edges, q) for name, q in QUANTILES.items()}
-    return found | {"auc": halves / (2 * len(u) * int(counts.sum()))}
+    mean = u_mean @ v_mean - first
+    deviation = (second - first.square()).clamp(min=0).sqrt()
+    numbers = {"matching.mean": float(matching.mean()), "matching.std": float(matching.std(correction=0))}
+    numbers |= {f"matching.{name}": float(matching.quantile(q)) for name, q in QUANTILES.items()}
+    numbers |= {"random.mean": float(mean), "random.std": float(deviation)}
+    numbers |= {f"random.{name}": _quantile(counts, edges, q) for name, q in QUANTILES.items()}
+    return numbers | {"auc": half_wins / (2 * len(u) * int(counts.sum()))}
 
 
 def _counts(cosines: Float[Tensor, " p"], edges: Float[Tensor, " b1"]) -> Float[Tensor, " b"]:
-    bins, least, most = len(edges) - 1, edges[0], edges[-1]
-    numbers = ((cosines - least) * (bins / (most - least).clamp(min=EPS))).floor_().clamp_(0, bins - 1).long()
+    bins = len(edges) - 1
+    per_unit = bins / (edges[-1] - edges[0]).clamp(min=EPS)
+    numbers = ((cosines - edges[0]) * per_unit).floor_().clamp_(0, bins - 1).long()
     return torch.bincount(numbers, minlength=bins).double()
 
 

@@ -70,11 +70,11 @@ def _cross_entropy(
     """
     own = own[:, None]
     leads = (logits - logits.gather(1, own)).scatter_(1, own, -torch.inf)
-    most = leads.amax(1, keepdim=True).clamp(min=0)
-    negatives = leads.sub_(most).exp_()
-    others = negatives.sum(1, keepdim=True) + torch.expm1(-most)  # the sum of all, own included, is 1 + others
+    largest = leads.amax(1, keepdim=True).clamp(min=0)
+    negatives = leads.sub_(largest).exp_()
+    others = negatives.sum(1, keepdim=True) + torch.expm1(-largest)  # the sum of all, own included, is 1 + others
     gradient = negatives.div_(1 + others)
-    losses = (most + others.log1p()).squeeze(1)
+    losses = (largest + others.log1p()).squeeze(1)
     return losses, gradient.scatter_(1, own, -gradient.sum(1, keepdim=True))
 
 
@@ -95,29 +95,33 @@ def fit_logistic(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C
     strength = 1 / (C * len(x))
     if strength < WEAKEST * problem.mean_curvature:
         raise InputError(
-            f"C = {C:g} penalises next to nothing on rows that lie about {problem.spread:.0e} from their mean, so that "
-            "rounding decides on the weights; rescale the rows or give a smaller C"
+            f"C = {C:g} is next to no penalty for rows that lie about {problem.spread:.0e} from their mean, so "
+            "rounding determines the weights; rescale the rows or give a smaller C"
         )
     strongest = max(STRONG * problem.mean_curvature, strength)
     steps = math.ceil(math.log(strongest / strength) / math.log(WEAKER))
-    path = [(float(each), ROUGH) for each in np.geomspace(strongest, strength, steps + 1)]
+    path = [(float(penalty), ROUGH) for penalty in np.geomspace(strongest, strength, steps + 1)]
     path[-1] = strength, DECREASE
-    flat, iterations, ridge = np.zeros((x.shape[1] + 1) * problem.columns), 0, None
-    found: Any = None
+    flat = np.zeros((x.shape[1] + 1) * problem.columns)
+    iterations = 0
+    ridge = None
+    optimum: Any = None
     for penalty, decrease in path:
         flat = problem.prepared(flat, penalty, penalty if ridge is None else ridge)
         limit = max_iter - iterations
         options = {"maxiter": limit, "maxfun": 50 * limit, "maxls": 50, "ftol": decrease, "gtol": 0}
-        found = minimize(problem.value_and_gradient, flat, jac=True, method="L-BFGS-B", options=options)
-        flat, iterations = found.x, iterations + int(found.nit)
+        optimum = minimize(problem.value_and_gradient, flat, jac=True, method="L-BFGS-B", options=options)
+        flat = optimum.x
+        iterations += int(optimum.nit)
         if iterations >= max_iter:
             break
-        ridge = penalty / (problem.expected * math.exp(found.fun))
-    if not found.success or iterations >= max_iter:
+        ridge = penalty / (problem.expected * math.exp(optimum.fun))
+    if not optimum.success or iterations >= max_iter:
         from sklearn.exceptions import ConvergenceWarning
 
         warnings.warn(
-            f"linear_probe stopped after {iterations} of at most {max_iter} iterations, not converged: {found.message}",
+            f"linear_probe did not converge; it stopped after {iterations} of at most {max_iter} iterations: "
+            f"{optimum.message}",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -127,14 +131,13 @@ def fit_logistic(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C
 class _Problem:
     """The objective in variables in which float32 products keep the precision of the directions of least variance.
 
-    Rows are taken relative to a point near them, which the bias absorbs, along their principal axes, scaled to equal
-    curvature.
+    The rows are centered, which the bias absorbs, and expressed along their principal axes, scaled to equal curvature.
     """
 
     def __init__(self, x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int):
         self.codes = codes
-        single = x.dtype != torch.float64 and single_is_exact(x.device)
-        self.kind = torch.float32 if single else torch.float64
+        use_float32 = x.dtype != torch.float64 and single_is_exact(x.device)
+        self.dtype = torch.float32 if use_float32 else torch.float64
         sample = x[:: max(1, len(x) // SAMPLE)].double()
         self.centre = sample.mean(0)
         sample = sample - self.centre  # a copy, because the sample of float64 rows is a view
@@ -148,7 +151,7 @@ class _Problem:
         self.mean_curvature = curvature * self.spread**2 / len(variances)
         self.root = axes * self.curvatures.rsqrt()
         self.bias_root = curvature**-0.5
-        self.rows = torch.cat([((block - self.centre) @ self.root).to(self.kind) for block in blocks(x, BLOCK)])
+        self.rows = torch.cat([((block - self.centre) @ self.root).to(self.dtype) for block in blocks(x, BLOCK)])
         self.expected = 1.0
         self.scales = torch.ones_like(self.curvatures)
         self.penalty = torch.zeros_like(self.curvatures)
@@ -177,18 +180,20 @@ class _Problem:
         The value stays near 0, because SciPy's tolerance is relative for values above 1.
         """
         weights, bias = self._unpacked(flat)
-        loss, weight_gradient, bias_gradient = bias.new_zeros(()), torch.zeros_like(weights), torch.zeros_like(bias)
-        w, b = weights.to(self.kind), bias.to(self.kind)
+        loss = bias.new_zeros(())
+        weight_gradient, bias_gradient = torch.zeros_like(weights), torch.zeros_like(bias)
+        w, b = weights.to(self.dtype), bias.to(self.dtype)
         for rows, own in zip(self.rows.split(BLOCK), self.codes.split(BLOCK), strict=True):
             logits = torch.addmm(b, rows, w)
-            losses, surplus = _cross_entropy(pad(logits, (1, 0)) if self.binary else logits, own)
-            surplus = surplus[:, 1:] if self.binary else surplus
+            losses, gradient = _cross_entropy(pad(logits, (1, 0)) if self.binary else logits, own)
+            gradient = gradient[:, 1:] if self.binary else gradient
             loss += losses.double().sum()
-            weight_gradient += (rows.T @ surplus).double()
-            bias_gradient += surplus.double().sum(0)
-        n, shrunk = len(self.rows), self.penalty[:, None] * weights
-        loss = loss / n + (shrunk * weights).sum() / 2
-        weight_gradient = self.scales[:, None] * (weight_gradient / n + shrunk)
+            weight_gradient += (rows.T @ gradient).double()
+            bias_gradient += gradient.double().sum(0)
+        n = len(self.rows)
+        penalty_gradient = self.penalty[:, None] * weights
+        loss = loss / n + (penalty_gradient * weights).sum() / 2
+        weight_gradient = self.scales[:, None] * (weight_gradient / n + penalty_gradient)
         gradient = torch.cat([weight_gradient, self.bias_root * (bias_gradient / n)[None]]) / loss
         return math.log(float(loss) / self.expected), gradient.flatten().cpu().numpy()
 
@@ -252,38 +257,42 @@ def linear_probe(
         >>> rng = np.random.default_rng(0)
         >>> y = np.arange(80) % 2
         >>> x = rng.normal(size=(80, 3)) + 3 * y[:, None]
-        >>> found = linear_probe(x[:40], y[:40], x[40:], y[40:])
-        >>> found["top_1"], found["C"]
+        >>> result = linear_probe(x[:40], y[:40], x[40:], y[40:])
+        >>> result["top_1"], result["C"]
         (0.975, 1.0)
     """
     solver = one_of(solver, "solver", _SOLVERS)
-    max_iter, seed = whole_number(max_iter, "max_iter"), seed_number(seed)
+    max_iter = whole_number(max_iter, "max_iter")
+    seed = seed_number(seed)
     train, test = as_two_sets(train_x, test_x, ("train_x", "test_x"), least=1)
     train, test = (x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32) for x in (train, test))
     n, m = len(train), len(test)
-    labels, test_labels = as_values(train_y, n, name="labels in train_y"), as_values(test_y, m, name="labels in test_y")
+    labels = as_values(train_y, n, name="labels in train_y")
+    test_labels = as_values(test_y, m, name="labels in test_y")
     _, k = as_codes(labels, n, name="labels in train_y")
     codes, test_codes = as_codes([*labels, *test_labels], n + m)[0].to(train.device).split([n, m])
     if (test_codes >= k).any():
         row = int((test_codes >= k).nonzero()[0, 0])
         raise InputError(
-            f"test_y has the label {shown(test_labels[row])} (row {row}), which train_y lacks; nothing can predict it"
+            f"test_y has the label {shown(test_labels[row])} (row {row}), which train_y lacks, so it cannot be "
+            "predicted; expected only labels that occur in train_y"
         )
     if isinstance(C, str) and C == "validation":
-        chosen = _best(train, codes, k, solver, max_iter, seed)
+        inverse_penalty = _best(train, codes, k, solver, max_iter, seed)
     else:
-        chosen = positive_number(C, "C", of=", or 'validation'")
-    fit = _SOLVERS[solver](train, codes, k, C=chosen, max_iter=max_iter)
-    ranks, loss = label_ranks(_logits(test, fit), test_codes), objective(train, codes, fit, chosen)
+        inverse_penalty = positive_number(C, "C", of=", or 'validation'")
+    fit = _SOLVERS[solver](train, codes, k, C=inverse_penalty, max_iter=max_iter)
+    ranks = label_ranks(_logits(test, fit), test_codes)
+    loss = objective(train, codes, fit, inverse_penalty)
     if not math.isfinite(loss):
-        raise InputError(f"the loss of solver {solver!r} is {loss}; the rows leave its range: rescale them")
-    return accuracies(ranks, test_codes, k) | {"loss": loss, "iterations": float(fit.iterations), "C": chosen}
+        raise InputError(f"the loss of solver {solver!r} is {loss}, because the rows leave its range; rescale the rows")
+    return accuracies(ranks, test_codes, k) | {"loss": loss, "iterations": float(fit.iterations), "C": inverse_penalty}
 
 
 def _logits(x: Float[Tensor, "n d"], fit: Logistic) -> Float[Tensor, "n k"]:
     logits = torch.cat([part @ fit.weights.double() + fit.bias.double() for part in blocks(x)])
     if not torch.isfinite(logits).all():
-        raise InputError("the fit has logits that are not finite; the rows leave its range: rescale them")
+        raise InputError("the fit has logits that are not finite, because the rows leave its range; rescale the rows")
     return logits
 
 
@@ -293,10 +302,11 @@ def fit_sklearn(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C:
     scale = into_range(x)  # rows s x with C/s² are the same problem with weights divided by s
     strength = min(C / scale**2, STRONGEST)
     model = LogisticRegression(C=strength, max_iter=max_iter).fit((x * scale).cpu().numpy(), codes.cpu().numpy())
-    weights, bias = (torch.from_numpy(part).to(x.device) for part in (model.coef_.T.copy(), model.intercept_))
+    weights = torch.from_numpy(model.coef_.T.copy()).to(x.device)
+    bias = torch.from_numpy(model.intercept_).to(x.device)
     weights = weights if scale == 1 else weights.double() * scale
     if k == 2:  # one logit; that of the other class is 0
-        weights, bias = (torch.nn.functional.pad(part, (1, 0)) for part in (weights, bias))
+        weights, bias = pad(weights, (1, 0)), pad(bias, (1, 0))
     return Logistic(weights, bias, int(model.n_iter_[0]))
 
 
@@ -307,7 +317,7 @@ def _best(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, solver: str
     held_out = held_out_rows(codes, k, seed)
     if not held_out.any():
         raise InputError(
-            f"no class has {round(1 / HELD_OUT)} rows, so that none can be held out to choose C on; give one C"
+            f"no class has {round(1 / HELD_OUT)} rows, so no rows can be held out to choose C; give a number for C"
         )
     scores = []
     for C in GRID:
@@ -360,8 +370,8 @@ def modality_separability(
         >>> import numpy as np
         >>> from clip_geometry.evaluate import modality_separability
         >>> rng = np.random.default_rng(0)
-        >>> found = modality_separability(rng.normal(size=(20, 3)), rng.normal(size=(20, 3)) + 3)
-        >>> found["logistic_regression.cross_validated"], round(found["logistic_regression.null"], 1)
+        >>> result = modality_separability(rng.normal(size=(20, 3)), rng.normal(size=(20, 3)) + 3)
+        >>> result["logistic_regression.cross_validated"], round(result["logistic_regression.null"], 1)
         (1.0, 0.5)
     """
     from sklearn.linear_model import LogisticRegression
@@ -371,14 +381,16 @@ def modality_separability(
     image, text = as_two_sets(image, text, ("image", "text"))
     fewest = min(len(image), len(text))
     folds = whole_number(folds, "folds", least=2, most=fewest, of=", the rows of the smaller set")
-    draws, seed = whole_number(draws, "draws", most=DRAWS), seed_number(seed)
-    kind = torch.float64 if torch.float64 in (image.dtype, text.dtype) else torch.float32
-    x = torch.cat([image.to(kind), text.to(kind)]).detach()
+    draws = whole_number(draws, "draws", most=DRAWS)
+    seed = seed_number(seed)
+    dtype = torch.float64 if torch.float64 in (image.dtype, text.dtype) else torch.float32
+    x = torch.cat([image.to(dtype), text.to(dtype)]).detach()
     x = (x * into_range(x)).cpu().numpy()
     modality = np.repeat([0, 1], [len(image), len(text)])
     rng = np.random.default_rng(seed)
     shuffled = [rng.permutation(modality) for _ in range(draws)]
-    splits, found = StratifiedKFold(folds, shuffle=True, random_state=seed), {}
+    splits = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    numbers = {}
     classifiers: dict[str, Callable[[], Any]] = {
         "logistic_regression": lambda: LogisticRegression(max_iter=1000),
         "linear_svc": lambda: LinearSVC(random_state=seed),
@@ -388,9 +400,9 @@ def modality_separability(
         for labels in (modality, *shuffled):
             train.append(float(make().fit(x, labels).score(x, labels)))
             held_out.append(float(cross_val_score(make(), x, labels, cv=splits).mean()))
-        found |= {f"{name}.train": train[0], f"{name}.null_train": float(np.mean(train[1:]))}
-        found |= {f"{name}.cross_validated": held_out[0], f"{name}.null": float(np.mean(held_out[1:]))}
-    return found
+        numbers |= {f"{name}.train": train[0], f"{name}.null_train": float(np.mean(train[1:]))}
+        numbers |= {f"{name}.cross_validated": held_out[0], f"{name}.null": float(np.mean(held_out[1:]))}
+    return numbers
 
 
 add_evaluator(Measure("modality_separability", modality_separability))

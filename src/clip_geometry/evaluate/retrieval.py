@@ -76,21 +76,22 @@ def retrieval(
     index = one_of(index, "index", ("cross", "mixed"))
     search = Search.of(image, text, pairs)
     n = search.n
-    given = members(k)
-    given = [k] if given is None else given
-    tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given]
+    given_ranks = members(k)
+    if given_ranks is None:
+        given_ranks = [k]
+    tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given_ranks]
     if not tops:
         raise InputError("k is empty; expected ranks such as (1, 5, 10)")
-    averages = {}
-    for way in search.ways:
-        ahead = way.ahead(index, max(tops))
-        averages |= {f"{way.name}.r_at_{top}": share(ahead < top) for top in tops}
+    numbers = {}
+    for direction in search.directions:
+        ahead = direction.ahead(index, max(tops))
+        numbers |= {f"{direction.name}.r_at_{top}": share(ahead < top) for top in tops}
         if flag(median_rank, "median_rank"):
-            averages[f"{way.name}.median_rank"] = float((1 + way.all_ahead(index)).double().quantile(0.5))
+            numbers[f"{direction.name}.median_rank"] = float((1 + direction.all_ahead(index)).double().quantile(0.5))
         if index == "mixed":
-            same = way.same_modality(max(tops))
-            averages |= {f"{way.of}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}
-    return averages
+            same = direction.same_modality(max(tops))
+            numbers |= {f"{direction.modality}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}
+    return numbers
 
 
 class Search(Statistic):
@@ -98,12 +99,14 @@ class Search(Statistic):
 
     Attributes:
         n: Number of rows of the smaller set.
-        ways: The searches from images to texts and from texts to images.
+        directions: The searches from images to texts and from texts to images.
     """
 
     def __init__(self, image: Rows, text: Rows, pairs: Any = None):
-        image, text = (as_aligned if pairs is None else as_two_sets)(image, text, ("image", "text"))
-        self.n, self._pairs = min(len(image), len(text)), pairs
+        checked = as_aligned if pairs is None else as_two_sets
+        image, text = checked(image, text, PAIR)
+        self.n = min(len(image), len(text))
+        self._pairs = pairs
         self._rows: Any = image, text
 
     def check_pairs(self) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
@@ -113,90 +116,105 @@ class Search(Statistic):
             i = torch.arange(self.n, device=image.device)
             return i, i
         try:
-            numbers = torch.tensor([members(each) for each in members(self._pairs) or ()], device=image.device)
+            numbers = torch.tensor([members(indices) for indices in members(self._pairs) or ()], device=image.device)
         except (TypeError, ValueError, RuntimeError):  # ragged or not numeric
             numbers = image
         if numbers.dtype != torch.long or numbers.ndim != 2 or len(numbers) != 2:
-            raise InputError("pairs are no two lists of equally many row numbers, those of images and those of texts")
-        for each, rows, name in zip(numbers, (image, text), PAIR, strict=True):
-            if not torch.equal(each.unique(), torch.arange(len(rows), device=rows.device)):
-                raise InputError(f"pairs do not name each of the {len(rows)} {name} rows, by its number from 0 on")
+            raise InputError(
+                "pairs are not two lists of equally many row numbers; expected the row numbers of the images and those "
+                "of the texts"
+            )
+        for indices, rows, name in zip(numbers, (image, text), PAIR, strict=True):
+            if not torch.equal(indices.unique(), torch.arange(len(rows), device=rows.device)):
+                raise InputError(
+                    f"pairs do not name each of the {len(rows)} {name} rows; expected the number of each row, from 0 "
+                    f"to {len(rows) - 1}, in at least one pair"
+                )
         return numbers[0], numbers[1]
 
     @cached_property
-    def ways(self) -> tuple["Way", "Way"]:
+    def directions(self) -> tuple["Direction", "Direction"]:
         i, j = self.check_pairs()
-        unit: Any = [as_unit_rows(rows, name=name) for rows, name in zip(self._rows, PAIR, strict=True)]
-        u, v = unit
+        image, text = self._rows
+        u: Any = as_unit_rows(image, name="image")
+        v: Any = as_unit_rows(text, name="text")
         lists: Lists = {}
-        return Way("image", "image_to_text", u, v, i, j, lists), Way("text", "text_to_image", v, u, j, i, lists)
+        from_images = Direction("image", "image_to_text", u, v, i, j, lists)
+        from_texts = Direction("text", "text_to_image", v, u, j, i, lists)
+        return from_images, from_texts
 
 
-class Way:
+class Direction:
     """The search of one modality's rows for their pairs.
 
     Args:
-        of: Modality of the queries.
+        modality: Modality of the queries.
         name: Name of the direction.
         queries: Unit rows of the queries.
-        found: Unit rows to search: those of the other modality.
+        others: Unit rows of the other modality, which are searched.
         i, j: The pairs: query i_k belongs to row j_k.
         lists: A dictionary to be filled with the nearest rows of both directions, which come from the same products.
     """
 
-    def __init__(self, of: str, name: str, queries: Tensor, found: Tensor, i: Tensor, j: Tensor, lists: Lists):
-        self.of, self.name, self.queries, self.found, self.i, self.j = of, name, queries, found, i, j
+    def __init__(self, modality: str, name: str, queries: Tensor, others: Tensor, i: Tensor, j: Tensor, lists: Lists):
+        self.modality = modality
+        self.name = name
+        self.queries = queries
+        self.others = others
+        self.i, self.j = i, j
         self._lists = lists
         self._rounding = (6 * queries.shape[1] + 64) * EPS  # of leads: from lengths, squares, products
 
     @cached_property
     def pair(self) -> Float[Tensor, "n d"]:
         """For each query, the nearest of its pairs."""
-        if torch.equal(self.i, self.j) and len(self.i) == len(self.queries) == len(self.found):
-            return self.found  # not copied
-        return self.found[_nearest_pair(self.queries, self.found, self.i, self.j)]
+        if torch.equal(self.i, self.j) and len(self.i) == len(self.queries) == len(self.others):
+            return self.others  # not copied
+        return self.others[_nearest_pair(self.queries, self.others, self.i, self.j)]
 
     @cached_property
     def most_pairs(self) -> int:
         """The largest number of pairs of one query."""
         return int(torch.bincount(self.i).max())
 
-    def near(self, where: str, most: int) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-        """Return distances and numbers of the nearest rows, nearest first, of the "own" or the "other" modality."""
-        most = min(most, len(self.queries) - 1 if where == "own" else len(self.found))
-        key = self.of, where
-        if key not in self._lists or self._lists[key][1].shape[1] < most:
+    def near(self, where: str, k: int) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
+        """Return distances and numbers of the k nearest rows, nearest first, of the "own" or the "other" modality."""
+        k = min(k, len(self.queries) - 1 if where == "own" else len(self.others))
+        key = self.modality, where
+        if key not in self._lists or self._lists[key][1].shape[1] < k:
             if where == "own":
-                self._lists[key] = nearest(self.queries, most)
+                self._lists[key] = nearest(self.queries, k)
             else:  # the other direction will be requested next
-                (back,) = {*PAIR} - {self.of}
-                self._lists[key], self._lists[back, where] = nearest_both_ways(self.queries, self.found, most)
+                (other_modality,) = {*PAIR} - {self.modality}
+                of_queries, of_others = nearest_both_ways(self.queries, self.others, k)
+                self._lists[key] = of_queries
+                self._lists[other_modality, where] = of_others
         distances, numbers = self._lists[key]
-        return distances[:, :most], numbers[:, :most]
+        return distances[:, :k], numbers[:, :k]
 
-    def ahead(self, index: str, most: int) -> Int[Tensor, " n"]:
+    def ahead(self, index: str, limit: int) -> Int[Tensor, " n"]:
         """Count for each query the rows, other than its pairs, that are as near as its pair.
 
-        Counts below `most` are exact; the others are at least `most`.
+        Counts below `limit` are exact; the others are at least `limit`.
         """
-        near = self.near("other", most + self.most_pairs)
-        counts = (self._are_ahead(self.found, *near) & ~self.are_pairs(near[1])).sum(1)
+        distances, numbers = self.near("other", limit + self.most_pairs)
+        counts = (self._are_ahead(self.others, distances, numbers) & ~self.are_pairs(numbers)).sum(1)
         if index == "mixed":
-            counts = counts + self._are_ahead(self.queries, *self.near("own", most)).sum(1)
+            counts = counts + self._are_ahead(self.queries, *self.near("own", limit)).sum(1)
         return counts
 
     @cached_property
     def _pair_squares(self) -> Float[Tensor, " n"]:
         """Squared distance from each query to its pair."""
-        every = torch.arange(len(self.queries), device=self.queries.device)
-        return squared_distances_of_pairs(self.queries, self.pair, every, every)
+        indices = torch.arange(len(self.queries), device=self.queries.device)
+        return squared_distances_of_pairs(self.queries, self.pair, indices, indices)
 
     def _are_ahead(
         self, rows: Float[Tensor, "m d"], distances: Float[Tensor, "n k"], near: Int[Tensor, "n k"]
     ) -> Bool[Tensor, "n k"]:
         """Return which of the nearest rows are as near as the pair.
 
-        Distances decide, or differences where rounding could change the result.
+        They are compared by distances, or by differences if rounding could change the result.
         """
         leads = (self._pair_squares[:, None] - distances.square()) / 2  # ⟨q, row − pair⟩, since rows have unit length
         ahead = leads >= -TIE
@@ -206,13 +224,14 @@ class Way:
 
     def are_pairs(self, near: Int[Tensor, "n k"]) -> Bool[Tensor, "n k"]:
         """Return which of these rows of the other modality are pairs of their queries."""
-        n, query = len(self.found), torch.arange(len(near), device=near.device)[:, None]
+        n = len(self.others)
+        query = torch.arange(len(near), device=near.device)[:, None]
         return torch.isin(query * n + near, self.i * n + self.j)
 
     @cached_property
     def _all_others_ahead(self) -> Int[Tensor, " n"]:
-        paired = _leads_of_pairs(self.queries, self.pair, self.found, self.i, self.j) >= -TIE
-        return self._all_ahead(self.found).index_add(0, self.i, paired.long(), alpha=-1)
+        paired = _leads_of_pairs(self.queries, self.pair, self.others, self.i, self.j) >= -TIE
+        return self._all_ahead(self.others).index_add(0, self.i, paired.long(), alpha=-1)
 
     @cached_property
     def _all_own_ahead(self) -> Int[Tensor, " n"]:
@@ -234,20 +253,21 @@ class Way:
         """Count for each query the rows, other than its pairs, that are as near as its pair."""
         return self._all_others_ahead + (self._all_own_ahead if index == "mixed" else 0)
 
-    def nearest_rows(self, most: int) -> Int[Tensor, "n k"]:
-        """Return the numbers of the nearest rows of either modality, nearest first.
+    def nearest_rows(self, k: int) -> Int[Tensor, "n k"]:
+        """Return the numbers of the k nearest rows of either modality, nearest first.
 
-        The query's own modality is numbered first. Returns `most` rows if that many exist. Distances of unit rows have
-        the order of their cosines, and rows of the query's own modality come first among equal distances.
+        The query's own modality is numbered first. If fewer than k rows exist, all are returned. Distances of unit rows
+        have the order of their cosines, and rows of the query's own modality come first among equal distances.
         """
-        near = self.near("own", most), self.near("other", most)
-        order = torch.cat([distances for distances, _ in near], dim=1).argsort(dim=1, stable=True)
-        rows = torch.cat([near[0][1], near[1][1] + len(self.queries)], dim=1)
-        return rows.gather(1, order)[:, :most]
+        own_distances, own_numbers = self.near("own", k)
+        other_distances, other_numbers = self.near("other", k)
+        order = torch.cat([own_distances, other_distances], dim=1).argsort(dim=1, stable=True)
+        rows = torch.cat([own_numbers, other_numbers + len(self.queries)], dim=1)
+        return rows.gather(1, order)[:, :k]
 
-    def same_modality(self, most: int) -> Float[Tensor, "n k"]:
+    def same_modality(self, k: int) -> Float[Tensor, "n k"]:
         """Return 1 for each of the nearest rows of either modality that is of the query's own modality, otherwise 0."""
-        return (self.nearest_rows(most) < len(self.queries)).double()
+        return (self.nearest_rows(k) < len(self.queries)).double()
 
 
 @torch.no_grad()
@@ -266,53 +286,58 @@ def _shares(
     rows.
     """
     search = Search(image, text, pairs)
-    (i, j), ways = search.check_pairs(), search.ways
-    one, two = (each.to(i.device) for each in items) if items is not None else (i, j)
+    image_items, text_items = search.check_pairs()
+    if items is not None:
+        device = image_items.device
+        image_items, text_items = items[0].to(device), items[1].to(device)
     tops = [top for top in RANKS if top < search.n]
     shares = {}
-    for way in ways:
-        of_own, of_other = (one, two) if way.of == "image" else (two, one)
-        numbers = torch.cat([of_own, of_other]) if index == "mixed" else of_other
-        most_rows = int(torch.bincount(numbers[numbers >= 0], minlength=1).max())  # largest number of rows of an item
-        most = max(tops) + min(most_rows, MOST_ROWS) + way.most_pairs
-        near = way.nearest_rows(most) if index == "mixed" else way.near("other", most)[1]
+    for direction in search.directions:
+        own_items, other_items = image_items, text_items
+        if direction.modality == "text":
+            own_items, other_items = text_items, image_items
+        index_items = torch.cat([own_items, other_items]) if index == "mixed" else other_items
+        most_rows = int(torch.bincount(index_items[index_items >= 0], minlength=1).max())  # of one item
+        k = max(tops) + min(most_rows, MOST_ROWS) + direction.most_pairs
+        near = direction.nearest_rows(k) if index == "mixed" else direction.near("other", k)[1]
         # an item has no effect on its own queries, which are removed with it; class prompts (−1) are never removed
-        near_items = torch.where(numbers[near] == of_own[:, None], -1, numbers[near])
-        first_other = len(way.queries) if index == "mixed" else 0
+        near_items = torch.where(index_items[near] == own_items[:, None], -1, index_items[near])
+        first_other = len(direction.queries) if index == "mixed" else 0
         if index == "mixed":
-            same = way.same_modality(max(tops))
+            same = direction.same_modality(max(tops))
             for top in tops:
                 effects = _effects_on_share(near < first_other, near_items, top)
-                shares[f"{way.of}.same_modality_at_{top}"] = Share(same[:, :top].mean(1), of_own, effects)
-        own_pairs = way.are_pairs(near - first_other) & (near >= first_other)
-        order = own_pairs.long().argsort(dim=1, stable=True)  # the pairs of a query are not in its way
-        rivals = near_items.gather(1, order)
-        ahead = way.ahead(index, near.shape[1])
+                name = f"{direction.modality}.same_modality_at_{top}"
+                shares[name] = Share(same[:, :top].mean(1), own_items, effects)
+        own_pairs = direction.are_pairs(near - first_other) & (near >= first_other)
+        order = own_pairs.long().argsort(dim=1, stable=True)  # moves the pairs of a query behind all other rows
+        negatives = near_items.gather(1, order)
+        ahead = direction.ahead(index, near.shape[1])
         for top in tops:
-            effects = _effects_on_recall(ahead, rivals, top, most_rows)
-            shares[f"{way.name}.r_at_{top}"] = Share((ahead < top).double(), of_own, effects)
+            effects = _effects_on_recall(ahead, negatives, top, most_rows)
+            shares[f"{direction.name}.r_at_{top}"] = Share((ahead < top).double(), own_items, effects)
     return shares
 
 
 def _effects_on_recall(ahead: Int[Tensor, " n"], items: Int[Tensor, "n k"], top: int, most_rows: int) -> Effects:
     """Return which misses become hits if an item is removed: those with fewer than `top` rows of other items ahead.
 
-    items: items of the nearest rows, of which the first are those ahead of the pair.
+    items: items of the nearest rows; the rows ahead of the pair come first.
     """
     near_misses = ((ahead >= top) & (ahead < top + most_rows) & (ahead <= items.shape[1])).nonzero()[:, 0]
     ahead, items = ahead[near_misses], items[near_misses]
     in_the_way = (torch.arange(items.shape[1], device=items.device) < ahead[:, None]) & (items >= 0)
-    alike = (items[:, :, None] == items[:, None, :]) & in_the_way[:, None, :]
-    found = in_the_way & _first(items) & (ahead[:, None] - alike.sum(2) < top)
-    query, place = found.nonzero(as_tuple=True)
+    same_item = (items[:, :, None] == items[:, None, :]) & in_the_way[:, None, :]
+    decisive = in_the_way & _first(items) & (ahead[:, None] - same_item.sum(2) < top)
+    query, place = decisive.nonzero(as_tuple=True)
     return Effects(near_misses[query], items[query, place], torch.ones(len(query), dtype=torch.float64))
 
 
 def _effects_on_share(same: Bool[Tensor, "n k"], items: Int[Tensor, "n k"], top: int) -> Effects:
     """Return how the share of the own modality in the top rows changes when an item is removed and others move up."""
     before = same[:, :top].double().mean(1)
-    found = _first(items)[:, :top] & (items[:, :top] >= 0)
-    query, place = found.nonzero(as_tuple=True)
+    removable = _first(items)[:, :top] & (items[:, :top] >= 0)
+    query, place = removable.nonzero(as_tuple=True)
     kept = items[query] != items[query, place][:, None]
     kept &= kept.cumsum(1) <= top
     changes = (kept & same[query]).sum(1).double() / kept.sum(1) - before[query]
@@ -329,10 +354,10 @@ def _nearest_pair(
     query: Float[Tensor, "n d"], rows: Float[Tensor, "m d"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
 ) -> Int[Tensor, " n"]:
     """Return for each query the number of its pair with the highest cosine."""
-    some = torch.empty(len(query), dtype=torch.long, device=query.device).index_put_((i,), j)
+    one_pair = torch.empty(len(query), dtype=torch.long, device=query.device).index_put_((i,), j)
     if len(i) == len(query):
-        return some
-    order = _leads_of_pairs(query, rows[some], rows, i, j).argsort(descending=True)
+        return one_pair
+    order = _leads_of_pairs(query, rows[one_pair], rows, i, j).argsort(descending=True)
     order = order[i[order].argsort(stable=True)]
     firsts = torch.searchsorted(i[order], torch.arange(len(query), device=query.device))
     return j[order[firsts]]
@@ -355,48 +380,54 @@ def _leads_of_pairs(
 
 RANKS = (1, 5, 10)
 MOST_ROWS = 20  # largest number of rows of an item for which its effect is exact
-ASKED = 100  # number of queries that a remark examines
+EXAMINED = 100  # number of queries that a remark examines for ties
 MANY = 0.1  # share of queries with ties above which a remark mentions them
 
 
-def _queries(image: Rows, text: Rows, pairs: Any = None) -> str | None:
+def _remark_on_queries(image: Rows, text: Rows, pairs: Any = None) -> str | None:
     """Return the remark that applies to every number."""
-    several = f"{len(image)} images and {len(text)} texts are queries, each right where it finds any of its pairs"
-    return None if pairs is None else several
+    if pairs is None:
+        return None
+    return f"{len(image)} images and {len(text)} texts are queries, each correct if it finds any of its pairs"
 
 
 @torch.no_grad()
-def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> str | None:
+def _remark_on_ties(name: str, image: Rows, text: Rows, pairs: Any = None) -> str | None:
     """Return the remark for ranks, which also says how many queries have other rows exactly as near as their pair.
 
-    Only `ASKED` queries are examined, since each takes O(nd).
+    Only `EXAMINED` queries are examined, since each takes O(nd).
     """
-    search = next(each for each in Search(image, text, pairs).ways if each.name == way)
-    own, other = search.queries, search.found
-    asked = torch.linspace(0, len(own) - 1, min(len(own), ASKED), device=own.device).long()
-    mean = mean_row(other)
-    centered, wanted = other - mean, search.pair[asked] - mean
-    leads = own[asked] @ centered.T - (own[asked] * wanted).sum(1)[:, None]
-    reach = TIE + (2 * own.shape[1] + 16) * EPS * (wanted.norm(dim=1) + centered.norm(dim=1).amax())
-    as_near = leads.abs() <= reach[:, None]
-    known = torch.isin(search.i, asked)
-    as_near[torch.searchsorted(asked, search.i[known]), search.j[known]] = False  # a pair itself is not a tie
-    tied, remarks = int(as_near.any(1).sum()), [_queries(image, text, pairs)]
-    if tied > MANY * len(asked):
+    direction = next(direction for direction in Search(image, text, pairs).directions if direction.name == name)
+    queries, others = direction.queries, direction.others
+    examined = torch.linspace(0, len(queries) - 1, min(len(queries), EXAMINED), device=queries.device).long()
+    mean = mean_row(others)
+    centered = others - mean
+    centered_pairs = direction.pair[examined] - mean
+    leads = queries[examined] @ centered.T - (queries[examined] * centered_pairs).sum(1)[:, None]
+    lengths = centered_pairs.norm(dim=1) + centered.norm(dim=1).amax()
+    tolerance = TIE + (2 * queries.shape[1] + 16) * EPS * lengths
+    as_near = leads.abs() <= tolerance[:, None]
+    own_pairs = torch.isin(direction.i, examined)  # a pair itself is not a tie
+    as_near[torch.searchsorted(examined, direction.i[own_pairs]), direction.j[own_pairs]] = False
+    tied = int(as_near.any(1).sum())
+    remarks = [_remark_on_queries(image, text, pairs)]
+    if tied > MANY * len(examined):
         remarks.append(
-            f"{tied} of {len(asked)} {search.of} queries looked at have other rows exactly as near as their pair, and "
-            "ties count against the query"
+            f"{tied} of {len(examined)} {direction.modality} queries examined have other rows exactly as near as their "
+            "pair, and ties count against the query"
         )
     return "; ".join(filter(None, remarks)) or None
 
 
 for _name, _index in (("retrieval", "cross"), ("retrieval[mixed]", "mixed")):
     _numbers: dict[str, dict[str, Any]] = {}
-    for _way in ("image_to_text", "text_to_image"):
-        _remark = {"remark": partial(_queries_and_ties, _way)}
-        _numbers |= {f"{_way}.r_at_{top}": _remark for top in RANKS}
-        _numbers[f"{_way}.median_rank"] = {**_remark, "options": {"index": _index}, "shares": None}  # of all products
+    for _direction in ("image_to_text", "text_to_image"):
+        _remark = {"remark": partial(_remark_on_ties, _direction)}
+        _numbers |= {f"{_direction}.r_at_{top}": _remark for top in RANKS}
+        # the median rank needs all products, so it is a call of its own
+        _numbers[f"{_direction}.median_rank"] = {**_remark, "options": {"index": _index}, "shares": None}
     _options = {"index": _index, "median_rank": False}
     add_evaluator(
-        Measure(_name, retrieval, options=_options, statistic=Search, remark=_queries, shares=_shares), _numbers
+        Measure(_name, retrieval, options=_options, statistic=Search, remark=_remark_on_queries, shares=_shares),
+        _numbers,
     )

@@ -44,8 +44,8 @@ def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: str = "cosi
         >>> import numpy as np
         >>> from clip_geometry.evaluate import zero_shot
         >>> image = np.array([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [0.6, 0.5, 0.0]])
-        >>> found = zero_shot(image, [0, 1, 1], np.eye(3))
-        >>> round(found["top_1"], 3), found["mean_per_class"]
+        >>> result = zero_shot(image, [0, 1, 1], np.eye(3))
+        >>> round(result["top_1"], 3), result["mean_per_class"]
         (0.667, 0.75)
     """
     ranks, codes, k = zero_shot_ranks(image, labels, class_text, logits=logits)
@@ -67,7 +67,8 @@ def zero_shot_ranks(
 ) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], int]:
     """Return how many classes precede the correct one for each image, the labels, and K."""
     logits = one_of(logits, "logits", ("cosine", "dot", "neg_distance"))
-    image, text = as_rows(image, name="image", least=1), as_rows(class_text, name="class_text")
+    image = as_rows(image, name="image", least=1)
+    text = as_rows(class_text, name="class_text")
     if image.shape[1] != text.shape[1]:
         raise InputError(
             f"image has dimension {image.shape[1]} and class_text has {text.shape[1]}; expected the same dimension"
@@ -76,7 +77,7 @@ def zero_shot_ranks(
     text = text.to(image.device)
     groups = torch.unique(text, dim=0, return_inverse=True)[1]
     indices = torch.arange(len(text), device=text.device)
-    first = torch.full_like(indices, len(text)).scatter_reduce(0, groups, indices, "amin")[groups]  # copy of each row
+    first = torch.full_like(indices, len(text)).scatter_reduce(0, groups, indices, "amin")[groups]  # of equal rows
     text = unit_rows(text, name="class_text") if logits == "cosine" else text.double()
     # subtract from the logits what all classes of an image share: near classes keep their precision relative to the
     # mean of the classes. −‖x − t‖² grows like ⟨x − t̄, c⟩ − ‖c‖²/2 with c = t − t̄, and ranks like −‖x − t‖
@@ -84,11 +85,11 @@ def zero_shot_ranks(
     centered = text - mean
     bias = centered.square().sum(1) / 2 if logits == "neg_distance" else 0
     origin = mean if logits == "neg_distance" else 0
-    rows = unit_blocks(image, name="image", size=BLOCK) if logits == "cosine" else blocks(image, BLOCK)
+    image_blocks = unit_blocks(image, name="image", size=BLOCK) if logits == "cosine" else blocks(image, BLOCK)
     ranks = []
-    for block, own in zip(rows, codes.split(BLOCK), strict=True):
+    for block, own_codes in zip(image_blocks, codes.split(BLOCK), strict=True):
         scores = ((block - origin) @ centered.T - bias)[:, first]  # equal rows get bitwise equal scores
-        ranks.append(label_ranks(scores, own))
+        ranks.append(label_ranks(scores, own_codes))
     return torch.cat(ranks), codes, len(text)
 
 
@@ -116,15 +117,16 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
                [0.   , 1.   ]])
     """
     unit = unit_rows(as_rows(rows, name="rows", least=1), name="rows")
-    most = f"classes, of which {len(unit)} prompts make at most {len(unit)}"
-    codes = class_indices(classes, len(unit), len(unit), name="classes", rows="prompts", of=most).to(unit.device)
+    n = len(unit)
+    bound = f"classes, at most as many as the {n} prompts"
+    codes = class_indices(classes, n, n, name="classes", rows="prompts", of=bound).to(unit.device)
     k = int(codes.max()) + 1
     counts = torch.bincount(codes, minlength=k)
     if (counts == 0).any():
         missing = int((counts == 0).nonzero()[0, 0])
-        raise InputError(f"class {missing} of 0 to {k - 1} has no prompt; expected at least one of each class")
+        raise InputError(f"class {missing} of 0 to {k - 1} has no prompt; expected at least one prompt of each class")
     means = unit.new_zeros(k, unit.shape[1]).index_add(0, codes, unit) / counts[:, None]
-    return unit_rows(means, name="the mean prompts")
+    return unit_rows(means, name="the matrix of prompt means")
 
 
 _COSINE = Measure("zero_shot", zero_shot, shares=_shares)

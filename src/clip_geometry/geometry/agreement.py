@@ -46,12 +46,13 @@ def linear_cka(x: Rows | LinearKernels, y: Rows | None = None) -> Float[Tensor, 
         0.628
     """
     hsic = LinearKernels.of(x, y)
-    for own, name in zip(hsic.within, ("image", "text"), strict=True):
-        if own <= ROUNDING * hsic.n**2:
+    for self_hsic, name in zip(hsic.within, ("image", "text"), strict=True):
+        if self_hsic <= ROUNDING * hsic.n**2:
             raise InputError(
-                f"the {hsic.n} rows of {name} are all equal but one, or all equally far apart; linear_cka is 0/0 there"
+                f"the {hsic.n} rows of {name} are all equal but one, or all equally far apart, so linear_cka is "
+                "undefined (0/0); give rows that differ"
             )
-    x_root, y_root = (own.sqrt() for own in hsic.within)
+    x_root, y_root = (self_hsic.sqrt() for self_hsic in hsic.within)
     return (hsic.between / (x_root * y_root)).clamp(-1, 1)
 
 
@@ -86,8 +87,8 @@ def mutual_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer =
 
 def _share_in_common(a: Int[Tensor, "n k"], b: Int[Tensor, "n k"]) -> Float[Tensor, ""]:
     # an index that is in both lists appears twice, side by side, in the sorted concatenation
-    parts = [both.sort(dim=1).values for both in torch.cat([a, b], dim=1).split(BLOCK)]
-    common = torch.stack([(part[:, 1:] == part[:, :-1]).sum() for part in parts]).sum()
+    parts = [joined.sort(dim=1).values for joined in torch.cat([a, b], dim=1).split(BLOCK)]
+    common = torch.stack([(indices[:, 1:] == indices[:, :-1]).sum() for indices in parts]).sum()
     return common.double() / a.numel()
 
 
@@ -119,9 +120,9 @@ def cycle_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 
     """
     image, text, k = PairedNeighbors.of(x, y).unit(k)
     near_x, near_y = image.nearest(k)[1], text.nearest(k)[1]
-    back = near_x[near_y]  # the neighbors in x of the neighbors in y
-    own = torch.arange(len(back), device=back.device)[:, None, None]
-    return (back == own).flatten(1).any(1).double().mean()
+    reached = near_x[near_y]  # the neighbors in x of the neighbors in y
+    rows = torch.arange(len(reached), device=reached.device)[:, None, None]
+    return (reached == rows).flatten(1).any(1).double().mean()
 
 
 @in_kind
@@ -153,24 +154,26 @@ def cknna(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) 
         >>> round(cg.geometry.cknna(image, image[:, :4]), 2), round(cg.geometry.cknna(image, text), 2)
         (0.41, 0.1)
     """
-    both = PairedNeighbors.of(x, y)
-    for each in (both.image, both.text):
-        as_rows(each.rows, name=each.name, least=4)
-    image, text, k = both.unit(k, least_k=2)
+    paired = PairedNeighbors.of(x, y)
+    for neighbors in (paired.image, paired.text):
+        as_rows(neighbors.rows, name=neighbors.name, least=4)
+    image, text, k = paired.unit(k, least_k=2)
     n = image.n
     i = torch.arange(n, device=image.rows.device).repeat_interleave(k)
     # neighbor indices in ascending order, so that the edges ij are sorted
-    near = [(each.rows, each.nearest(k)[1].sort(1).values) for each in (image, text)]
-    (j_x, of_x), (j_y, of_y) = ((each.flatten(), _cosines(rows, each)) for rows, each in near)
+    near_x, near_y = image.nearest(k)[1].sort(1).values, text.nearest(k)[1].sort(1).values
+    j_x, j_y = near_x.flatten(), near_y.flatten()
+    cosines_x, cosines_y = _cosines(image.rows, near_x), _cosines(text.rows, near_y)
     in_y, in_x = torch.isin(i * n + j_x, i * n + j_y), torch.isin(i * n + j_y, i * n + j_x)
-    between = _hsic(i[in_y], j_x[in_y], of_x[in_y], of_y[in_x], n)
-    own = _hsic(i, j_x, of_x, of_x, n), _hsic(i, j_y, of_y, of_y, n)
-    for each, name in zip(own, ("image", "text"), strict=True):
-        if each <= 1e-10 * n * k:
+    between = _hsic(i[in_y], j_x[in_y], cosines_x[in_y], cosines_y[in_x], n)
+    within = _hsic(i, j_x, cosines_x, cosines_x, n), _hsic(i, j_y, cosines_y, cosines_y, n)
+    for hsic, name in zip(within, ("image", "text"), strict=True):
+        if hsic <= 1e-10 * n * k:
             raise InputError(
-                f"the cosines of the {k} nearest rows of {name} do not align with themselves; cknna is undefined there"
+                f"the cosines of the {k} nearest rows of {name} do not align with themselves, so cknna is undefined; "
+                "give another k or other rows"
             )
-    return (between / (own[0].sqrt() * own[1].sqrt())).clamp(-1, 1)
+    return (between / (within[0].sqrt() * within[1].sqrt())).clamp(-1, 1)
 
 
 def _cosines(rows: Float[Tensor, "n d"], near: Int[Tensor, "n k"]) -> Float[Tensor, " e"]:
@@ -187,10 +190,12 @@ def _hsic(
     Both matrices have entries at the same positions ij, which are sorted; `a` and `b` hold their values there.
     """
     edges, reverse = i * n + j, j * n + i
-    place = torch.searchsorted(edges, reverse).clamp(max=max(len(edges) - 1, 0))
-    back = torch.where(edges[place] == reverse, b[place], 0)  # the entry of the second matrix at ji
-    into, out_of = (a.new_zeros(n).index_add(0, at, values) for at, values in ((j, a), (i, b)))
-    return (a * back).sum() + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (into @ out_of)
+    positions = torch.searchsorted(edges, reverse).clamp(max=max(len(edges) - 1, 0))
+    b_transposed = torch.where(edges[positions] == reverse, b[positions], 0)  # the entries of the second matrix at ji
+    column_sums = a.new_zeros(n).index_add(0, j, a)
+    row_sums = a.new_zeros(n).index_add(0, i, b)
+    off_diagonal = (a * b_transposed).sum()
+    return off_diagonal + a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (column_sums @ row_sums)
 
 
 @in_kind
@@ -221,13 +226,13 @@ def information_imbalance(x: Rows | PairedNeighbors, y: Rows | None = None, *, k
         >>> tuple(round(cg.geometry.information_imbalance(*pair), 2) for pair in pairs)
         (0.41, 0.81)
     """
-    both = PairedNeighbors.of(x, y)
-    x, y = (as_rows(each.rows, name=each.name) for each in (both.image, both.text))
-    k = both.image.checked(k)
-    both.image.require_spread()
-    both.text.require_spread()
+    paired = PairedNeighbors.of(x, y)
+    x, y = (as_rows(neighbors.rows, name=neighbors.name) for neighbors in (paired.image, paired.text))
+    k = paired.image.checked(k)
+    paired.image.require_spread()
+    paired.text.require_spread()
     y = y.double() / y.abs().amax()  # so that squares stay in range
-    ranks = torch.stack([_ranks(y, near).sum() for near in both.image.nearest(k)[1].T]).sum()
+    ranks = torch.stack([_ranks(y, near).sum() for near in paired.image.nearest(k)[1].T]).sum()
     return 2 * ranks.double() / (len(y) ** 2 * k)
 
 

@@ -67,8 +67,8 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
         >>> import numpy as np, clip_geometry as cg
         >>> labels = np.arange(90) % 3
         >>> x = 3 * np.eye(3, 8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(90, 8))
-        >>> found = cg.geometry.neural_collapse(x, labels, np.eye(3, 8))
-        >>> round(found.nc1, 3), round(found.nc2_angle, 3), round(found.nc3, 3), found.nc4
+        >>> result = cg.geometry.neural_collapse(x, labels, np.eye(3, 8))
+        >>> round(result.nc1, 3), round(result.nc2_angle, 3), round(result.nc3, 3), result.nc4
         (0.002, 0.004, 0.018, 0.0)
     """
     texts = None
@@ -77,36 +77,39 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
         codes, k = as_classes(labels, x)
     else:
         x, texts = as_two_sets(x, class_text, ("image", "class_text"))
-        numbers = class_indices(labels, len(x), len(texts))
-        codes, k = as_classes(numbers, x)
-        present = torch.empty(k, dtype=torch.long).scatter_(0, codes.cpu(), numbers)
+        indices = class_indices(labels, len(x), len(texts))
+        codes, k = as_classes(indices, x)
+        present = torch.empty(k, dtype=torch.long).scatter_(0, codes.cpu(), indices)  # the text of each class
         texts = texts[present.to(texts.device)]
     # scale to entries of at most 1; center the class means at their unweighted mean, so that classes count alike
     rows = x.double() / x.double().abs().amax().clamp(min=1e-300)
     sums = class_sums(rows, codes, k)
-    within, means = rows - sums.mean - sums.offsets[codes], sums.offsets - sums.offsets.mean(0)
+    within = rows - sums.mean - sums.offsets[codes]
+    means = sums.offsets - sums.offsets.mean(0)
     lengths = means.norm(dim=1)
     if lengths.amax() <= ROUNDING * within.norm(dim=1).amax():
-        raise InputError(f"the means of the {k} classes are all equal; neural collapse is undefined there")
+        raise InputError(
+            f"the means of the {k} classes are all equal, so neural collapse is undefined; check the labels"
+        )
     _, values, axes = torch.linalg.svd(means, full_matrices=False)
-    kept = values[: k - 1] > ROUNDING * values[0]  # means about their center have at most k − 1 directions
-    along = within @ (axes[: k - 1][kept] / values[: k - 1][kept, None]).T
-    cosines = unit_rows(means, name="class means")
+    nonzero = values[: k - 1] > ROUNDING * values[0]  # means about their center have at most k − 1 directions
+    whitened = within @ (axes[: k - 1][nonzero] / values[: k - 1][nonzero, None]).T
+    directions = unit_rows(means, name="class means")
     i, j = torch.triu_indices(k, k, offset=1, device=x.device)
     nc3 = nc4 = None
     if texts is not None:
         centered = texts.double() / texts.double().abs().amax().clamp(min=1e-300)
         centered = centered - mean_row(centered)
         if centered.norm() == 0:
-            raise InputError(f"the texts of the {k} classes are all equal; NC3 is undefined there")
+            raise InputError(f"the texts of the {k} classes are all equal, so NC3 is undefined; give different texts")
         nc3 = (means / means.norm() - centered / centered.norm()).norm()
-        nearest = torch.cdist(within + means[codes], means).argmin(1)
-        chosen = (unit_rows(x, name="image") @ unit_rows(texts, name="class_text").T).argmax(1)
-        nc4 = (nearest != chosen).double().mean()
+        by_mean = torch.cdist(within + means[codes], means).argmin(1)
+        by_text = (unit_rows(x, name="image") @ unit_rows(texts, name="class_text").T).argmax(1)
+        nc4 = (by_mean != by_text).double().mean()
     return NeuralCollapse(
-        nc1=(along.square().sum(1) / sums.counts[codes]).sum() / k,
+        nc1=(whitened.square().sum(1) / sums.counts[codes]).sum() / k,
         nc2_norm=lengths.std(correction=0) / lengths.mean(),
-        nc2_angle=((cosines[i] * cosines[j]).sum(1) + 1 / (k - 1)).abs().mean(),
+        nc2_angle=((directions[i] * directions[j]).sum(1) + 1 / (k - 1)).abs().mean(),
         nc3=nc3,
         nc4=nc4,
     )

@@ -82,18 +82,20 @@ def min_pairwise_cosine(x: Rows) -> Float[Tensor, ""]:
         minima = _row_minima(u.detach().float())
         # rounding error of the difference of two float32 products of unit rows
         rounding = (u.shape[1] + 8) * torch.finfo(torch.float32).eps
-        possible = u[minima <= minima.min() + rounding]
-        if 2 * len(possible) <= len(u):
-            least = [(a @ b.T).min() for a in possible.split(BLOCK) for b in u.split(BLOCK)]
-            return torch.stack(least).min().clamp(-1, 1)
+        candidates = u[minima <= minima.min() + rounding]
+        if 2 * len(candidates) <= len(u):
+            exact_minima = [(a @ b.T).min() for a in candidates.split(BLOCK) for b in u.split(BLOCK)]
+            return torch.stack(exact_minima).min().clamp(-1, 1)
     return _row_minima(u).min().clamp(-1, 1)
 
 
 def _row_minima(u: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
     """Return the smallest product of each row with the rows of its own block and of all later blocks."""
     spans = [slice(start, start + BLOCK) for start in range(0, len(u), BLOCK)]
-    parts = enumerate(u.split(BLOCK))
-    return torch.cat([torch.stack([(a @ u[span].T).amin(1) for span in spans[i:]]).amin(0) for i, a in parts])
+    minima = []
+    for i, block in enumerate(u.split(BLOCK)):
+        minima.append(torch.stack([(block @ u[span].T).amin(1) for span in spans[i:]]).amin(0))
+    return torch.cat(minima)
 
 
 @in_kind
@@ -146,7 +148,8 @@ def random_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor, "
         0.392
     """
     pairs = UnitPairs.of(x, y)
-    n, matching = pairs.n, pairs.n - pairs.apart / 2
+    n = pairs.n
+    matching = n - pairs.apart / 2
     return ((n * n * (pairs.image.mean @ pairs.text.mean) - matching) / (n * (n - 1))).clamp(-1, 1)
 
 
@@ -179,8 +182,8 @@ def cone(x: Rows) -> Cone:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> found = cg.geometry.cone(x)
-        >>> round(found.mean_cosine, 3), round(found.half_angle, 1)
+        >>> result = cg.geometry.cone(x)
+        >>> round(result.mean_cosine, 3), round(result.half_angle, 1)
         (0.701, 80.0)
     """
     u = unit_rows(as_matrix(x))
@@ -237,7 +240,9 @@ def cone_mean_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
 def _length(mean: Float[Tensor, " d"]) -> Float[Tensor, ""]:
     length = mean.norm()
     if length <= 1e-7:  # the axis would be rounding error
-        raise InputError("the directions of the rows cancel (their sum is zero); there is no cone axis")
+        raise InputError(
+            "the directions of the rows cancel (their sum is zero), so there is no cone axis; measure before centering"
+        )
     return length
 
 
@@ -362,7 +367,9 @@ def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     sums = _unit_sums(x, types, least=3)
     several = sums.counts > 1
     if not several.any():
-        raise InputError(f"each of the {len(several)} rows has a type of its own; expected a type with two rows")
+        raise InputError(
+            f"each of the {len(several)} rows has a type of its own; expected a type with at least two rows"
+        )
     return (1 - (sums.scatters[several] / (sums.counts[several] - 1)).mean()).clamp(-1, 1)
 
 

@@ -56,10 +56,13 @@ def two_nn(x: Rows | Neighbors, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     n = neighbors.n
     kept = min(int(n * (1 - discard)), n - 1)
     if kept < 1:
-        raise InputError(f"discard = {discard} of {n} rows leaves none; expected a smaller share or more rows")
+        raise InputError(f"discard = {discard} leaves none of {n} rows; expected a smaller share or more rows")
     logs = (distances[:, 1] / distances[:, 0]).log().sort().values[:kept]
     if logs[-1] == 0:
-        raise InputError("the two nearest rows are equally far from every row; such a lattice has no two_nn dimension")
+        raise InputError(
+            "the two nearest rows are equally far from every row, so two_nn is infinite; expected rows that are not a "
+            "lattice"
+        )
     return slope_on_ratios(logs, n)
 
 
@@ -108,7 +111,8 @@ def local_intrinsic_dimension(
         >>> round(cg.geometry.local_intrinsic_dimension(x, k=20), 2)
         2.07
     """
-    metric, estimator = one_of(metric, "metric", METRICS), one_of(estimator, "estimator", ESTIMATORS)
+    metric = one_of(metric, "metric", METRICS)
+    estimator = one_of(estimator, "estimator", ESTIMATORS)
     neighbors = Neighbors.of(x)
     k = neighbors.checked(k, least_d=2 if metric == "cosine" else 1, least_k=2)
     distances, _ = different(neighbors, metric, least=k + 1).nearest(k)
@@ -126,11 +130,11 @@ def inverse_dimensions(logs: Float[Tensor, "m k"], estimator: Estimator) -> Floa
     return 2 * logs.mean(1) if estimator == "cai2021" else logs[:, :-1].mean(1)
 
 
-def _positive(inverses: Tensor, k: int, whose: str) -> Tensor:
+def _positive(inverses: Tensor, k: int, row: str) -> Tensor:
     if (inverses == 0).any():
+        advice = "choose a larger k or the estimator 'mackay'" if row == "some row" else "choose a larger k"
         raise InputError(
-            f"the k = {k} nearest rows of {whose} are equally far from it, a dimension without bound; choose a larger k"
-            + (" or the estimator 'mackay'" if whose == "some row" else "")
+            f"the k = {k} nearest rows of {row} are equally far from it, so the dimension is infinite; {advice}"
         )
     return inverses
 
@@ -141,15 +145,15 @@ def different(neighbors: Neighbors, metric: NeighborMetric, *, least: int) -> Ne
     Raises InputError if fewer than `least` rows are left.
     """
     cosine = metric == "cosine"
-    of_all = neighbors.unit if cosine else neighbors
-    kept = distinct_rows(of_all.rows, tolerance=SAME_DIRECTION if cosine else 0.0)
-    count = int(kept.sum())
+    all_rows = neighbors.unit if cosine else neighbors
+    is_kept = distinct_rows(all_rows.rows, tolerance=SAME_DIRECTION if cosine else 0.0)
+    count = int(is_kept.sum())
     if count < least:
-        how = " in direction" if cosine else ""
-        raise InputError(f"x has {neighbors.n} rows, of which {count} are different{how}; expected {least} such rows")
+        kind = "different directions" if cosine else "different rows"
+        raise InputError(f"x has {count} {kind} among {neighbors.n} rows; expected at least {least}")
     if count == neighbors.n:
-        return of_all
-    return Neighbors(of_all.rows.take(kept.nonzero()[:, 0]) if of_all.streamed else of_all.rows[kept])
+        return all_rows
+    return Neighbors(all_rows.rows.take(is_kept.nonzero()[:, 0]) if all_rows.streamed else all_rows.rows[is_kept])
 
 
 def duplicates(metric: NeighborMetric) -> Callable[..., str | None]:
@@ -158,8 +162,10 @@ def duplicates(metric: NeighborMetric) -> Callable[..., str | None]:
     def remark(x: Rows, **_) -> str | None:
         neighbors = Neighbors(x)
         dropped = neighbors.n - different(neighbors, metric, least=0).n
-        what = " in direction" if metric == "cosine" else ""
-        return f"{dropped} duplicated {'row' if dropped == 1 else 'rows'}{what} dropped" if dropped else None
+        if not dropped:
+            return None
+        suffix = " in direction" if metric == "cosine" else ""
+        return f"{dropped} duplicated {'row' if dropped == 1 else 'rows'}{suffix} dropped"
 
     return remark
 

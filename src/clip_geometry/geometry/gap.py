@@ -58,7 +58,9 @@ def modality_gap(
     for name, mean, square in zip(("image", "text"), (means.image, means.text), means.squares, strict=True):
         length = mean.norm()
         if length <= CENTERED * square.sqrt():
-            raise InputError(f"the mean of {name} is zero, as after centering, and has no direction; measure before it")
+            raise InputError(
+                f"the mean of {name} is zero, as after centering, and has no direction; measure before centering"
+            )
         directions.append(mean / length)
     return (directions[0] - directions[1]).square().sum() / 2  # this form is also exact near 0
 
@@ -91,7 +93,10 @@ def relative_modality_gap(image: Rows | UnitPairs, text: Rows | None = None) -> 
     between = pairs.apart / (2 * pairs.n)  # this and both values within are 2D; the factor cancels
     within = (pairs.image.mean_distance + pairs.text.mean_distance) / 2
     if between + within <= ROUNDING:
-        raise InputError("all rows of image and text point the same way; their relative gap is 0/0")
+        raise InputError(
+            "all rows of image and text have the same direction, so their relative gap is undefined (0/0); give rows "
+            "that differ"
+        )
     return between / (between + within)
 
 
@@ -181,8 +186,8 @@ def sliced_wasserstein(
         >>> round(cg.geometry.sliced_wasserstein(image, text + 1, center=True), 3)
         0.18
     """
-    directions, seed = whole_number(directions, "directions", most=DRAWS), seed_number(seed)
-    shift, rest, _ = Projections.of(image, text).transport(directions, seed)
+    directions = whole_number(directions, "directions", most=DRAWS)
+    shift, rest, _ = Projections.of(image, text).transport(directions, seed_number(seed))
     return rest.sqrt() if flag(center, "center") else (shift + rest).sqrt()
 
 
@@ -215,10 +220,12 @@ def gap_shift_share(
         >>> tuple(round(cg.geometry.gap_shift_share(image, other), 3) for other in (text + 1, 3 * text))
         (0.971, 0.018)
     """
-    directions, seed = whole_number(directions, "directions", most=DRAWS), seed_number(seed)
-    shift, rest, square = Projections.of(image, text).transport(directions, seed)
+    directions = whole_number(directions, "directions", most=DRAWS)
+    shift, rest, square = Projections.of(image, text).transport(directions, seed_number(seed))
     if shift + rest <= ROUNDING * square:
-        raise InputError("image and text are the same set of rows; there is no gap to divide (0/0)")
+        raise InputError(
+            "image and text are the same set of rows, so there is no gap to divide (0/0); give two different sets"
+        )
     return shift / (shift + rest)
 
 

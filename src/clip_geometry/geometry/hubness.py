@@ -95,7 +95,7 @@ def hubs(x: Rows | Neighbors, *, k: Integer = 10) -> Hubs:
         Hubs(robin_hood=0.344, antihub_share=0.04)
     """
     neighbors, k = Neighbors.of(x).by_cosine(k)
-    return _of_counts(neighbors.nearest(k)[1], neighbors.n)
+    return _hubs_of_lists(neighbors.nearest(k)[1], neighbors.n)
 
 
 @in_kind
@@ -131,15 +131,17 @@ def cross_hubs(image: Rows, text: Rows, *, k: Integer = 10, queries: Queries = "
         as_matrix(rows, name=name, least_d=2)
         sets[name] = unit_rows(rows, name=name)
         require_spread(sets[name], name=name)
-    name = "text" if queries == "image" else "image"
-    rows = sets[name]
+    searched = "text" if queries == "image" else "image"
+    rows = sets[searched]
     if len(rows) < k:
-        raise InputError(f"{name} has {len(rows)} rows; expected at least {k} for k = {k} neighbors, or a smaller k")
-    return _of_counts(nearest(sets[queries], k, y=rows)[1], len(rows))
+        raise InputError(
+            f"{searched} has {len(rows)} rows; expected at least {k} for k = {k} neighbors, or a smaller k"
+        )
+    return _hubs_of_lists(nearest(sets[queries], k, y=rows)[1], len(rows))
 
 
-def _of_counts(found: Int[Tensor, "n k"], rows: int) -> Hubs:
-    counts = torch.bincount(found.flatten(), minlength=rows).double()
+def _hubs_of_lists(neighbors: Int[Tensor, "n k"], n: int) -> Hubs:
+    counts = torch.bincount(neighbors.flatten(), minlength=n).double()
     return Hubs((counts - counts.mean()).abs().sum() / (2 * counts.sum()), (counts == 0).double().mean())
 
 
@@ -147,6 +149,7 @@ add_measure(Measure(name="hubness", function=hubness, statistic=Neighbors, strea
 for _name in ("robin_hood", "antihub_share"):
     _of_one = Measure(_name, hubs, attribute=_name, statistic=Neighbors, streams=True)
     add_measure(_of_one)
-    for _queries, _found in (("image", "text"), ("text", "image")):
+    for _queries, _searched in (("image", "text"), ("text", "image")):
         _options = {"queries": _queries}
-        add_measure(variant(_of_one, f"{_queries}_to_{_found}", function=cross_hubs, options=_options, streams=True))
+        _direction = f"{_queries}_to_{_searched}"
+        add_measure(variant(_of_one, _direction, function=cross_hubs, options=_options, streams=True))

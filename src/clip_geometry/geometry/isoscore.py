@@ -81,17 +81,19 @@ def isoscore(x: Rows | Moments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
     """
     if flag(unbiased, "unbiased"):
         moments = as_moments(x, least=4, least_d=2)
-        n, trace = moments.n, moments.covariance.trace()
+        n = moments.n
+        trace = moments.covariance.trace()
         if not SMALLEST_FOURTH <= moments.Q < float("inf"):
             raise InputError("the fourth powers of the rows about their mean leave float64; rescale the rows")
-        s, q = moments.covariance / trace, moments.Q / trace**2 / (n - 1)  # tr(S) = 1: the factor f cancels too
+        s = moments.covariance / trace  # tr(S) = 1, and the factor f cancels too
+        q = moments.Q / trace**2 / (n - 1)
         square = s.square().sum()
         a = 2 * square + (n * n - 3 * n + 1) - n * q
         b = (n - 1) * (n - 2) * square + 1 - n * q
         if not b > ROUNDING * n * n:
             raise InputError(
-                f"the unbiased estimate of ‖C‖² from {n} rows is not positive beyond rounding: too few rows, or one "
-                "that outweighs all others; take more rows or the plain isoscore"
+                f"the unbiased estimate of ‖C‖² from {n} rows is not positive beyond rounding, because there are too "
+                "few rows or one row outweighs all others; give more rows or use the plain isoscore"
             )
         return (a / b - 1) / (moments.d - 1)
     m2 = scatter(x, least_d=2)
@@ -129,10 +131,13 @@ def isoscore_star(x: Rows | Moments, covariance: Rows, *, zeta: Number) -> Float
         shape = tuple(covariance.shape)
         raise InputError(f"the covariance has shape {shape}; expected ({moments.d}, {moments.d}), as the rows have")
     if not torch.allclose(covariance, covariance.T, rtol=1e-5, atol=1e-6 * float(covariance.detach().abs().amax())):
-        raise InputError("the covariance is not symmetric; expected that of a larger sample")
+        raise InputError("the covariance is not symmetric; expected the covariance of a larger sample")
     shrunken = (1 - zeta) * moments.covariance + zeta * covariance.to(moments.M2)
     if not shrunken.trace() > 0:
-        raise InputError("the shrunken covariance has no positive trace; its isotropy is undefined")
+        raise InputError(
+            "the trace of the shrunken covariance is not positive, so its isotropy is undefined; expected a "
+            "covariance matrix"
+        )
     return (_ratio(shrunken) - 1) / (moments.d - 1)
 
 

@@ -60,8 +60,8 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> found = cg.geometry.partition_isotropy(x)
-        >>> round(found.i1, 4), round(found.i2, 3)
+        >>> result = cg.geometry.partition_isotropy(x)
+        >>> round(result.i1, 4), round(result.i2, 3)
         (0.004, 1.959)
     """
     convention = one_of(convention, "convention", (*SignConventions._fields, "rows"))
@@ -71,9 +71,9 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
 @in_kind
 def partition_by_sign(x: Rows | Partition) -> SignConventions:
     """Return the partition isotropy under both sign conventions, from one decomposition."""
-    found = Partition.of(x)
-    canonical = torch.where(found.along < 0, found.backward, found.forward)
-    return SignConventions(_isotropy(torch.cat([found.forward, found.backward])), _isotropy(canonical))
+    partition = Partition.of(x)
+    canonical = torch.where(partition.along < 0, partition.backward, partition.forward)
+    return SignConventions(_isotropy(torch.cat([partition.forward, partition.backward])), _isotropy(canonical))
 
 
 @in_kind
@@ -107,9 +107,12 @@ def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
         >>> round(cg.geometry.partition_over(x, np.eye(8)).i2, 3)
         0.13
     """
-    x, directions = as_matrix(x), as_rows(directions, name="directions", least=1)
+    x = as_matrix(x)
+    directions = as_rows(directions, name="directions", least=1)
     if x.shape[1] != directions.shape[1]:
-        raise InputError(f"directions have dimension {directions.shape[1]} and x has {x.shape[1]}; expected the same")
+        raise InputError(
+            f"directions have dimension {directions.shape[1]} and x has {x.shape[1]}; expected the same dimension"
+        )
     return _isotropy(log_partition(x, directions.double().T))
 
 
@@ -118,9 +121,11 @@ def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
     return PartitionIsotropy(z.min(), z.std(correction=0) / z.mean())
 
 
-def _arbitrary(x: Rows) -> str | None:
+def _remark_on_basis(x: Rows) -> str | None:
     n, d = as_matrix(x).shape
-    return f"{n} rows in {d} dimensions leave the basis arbitrary: other machines and threads differ" if n < d else None
+    if n >= d:
+        return None
+    return f"{n} rows in {d} dimensions leave the basis arbitrary, so other machines and threads give other values"
 
 
 class IsotropyTest(NamedTuple):
@@ -132,8 +137,8 @@ class IsotropyTest(NamedTuple):
 
     Example:
         >>> import numpy as np, clip_geometry as cg
-        >>> found = cg.geometry.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8)))
-        >>> isinstance(found, cg.geometry.IsotropyTest)
+        >>> result = cg.geometry.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8)))
+        >>> isinstance(result, cg.geometry.IsotropyTest)
         True
     """
 
@@ -168,7 +173,9 @@ def rayleigh_test(x: Rows) -> IsotropyTest:
     unit = unit_rows(as_matrix(x, least=3, least_d=2))
     n, d = unit.shape
     # the joint third moment of three different pairs of rows is nonzero only around a triangle, where it is 1/d²
-    return _test(n * mean_row(unit).square().sum() - 1, 2 * (n - 1) / (n * d), 8 * (n - 1) * (n - 2) / (n * d) ** 2)
+    return _upper_tail(
+        n * mean_row(unit).square().sum() - 1, 2 * (n - 1) / (n * d), 8 * (n - 1) * (n - 2) / (n * d) ** 2
+    )
 
 
 @in_kind
@@ -203,7 +210,9 @@ def bingham_test(x: Rows) -> IsotropyTest:
     sixth = 15 / (d * (d + 2) * (d + 4)) - 9 / (d**2 * (d + 2)) + 2 / d**3  # E(cos² − 1/d)³
     triangle = (d - 1) * (d + 2) / 2 * (2 / (d * (d + 2))) ** 3
     third = 4 * (n - 1) / n**2 * (sixth + 2 * (n - 2) * triangle)
-    return _test(products.square().sum() / n - 1 - (n - 1) / d, 4 * (n - 1) * (d - 1) / (n * d**2 * (d + 2)), third)
+    return _upper_tail(
+        products.square().sum() / n - 1 - (n - 1) / d, 4 * (n - 1) * (d - 1) / (n * d**2 * (d + 2)), third
+    )
 
 
 @in_kind
@@ -243,12 +252,13 @@ def sphericity_test(x: Rows) -> IsotropyTest:
     variance = (square * (size + 2) ** 2 - fourth * (n + d + 1) ** 2) / (fourth * (size + 2) ** 2)
     degrees = min(n, d) * (min(n, d) + 1) / 2 - 1
     excess = products.square().sum() / products.trace().square() - (n + d + 1) / (size + 2)
-    return _test(excess, variance, variance**1.5 * (8 / degrees) ** 0.5)
+    return _upper_tail(excess, variance, variance**1.5 * (8 / degrees) ** 0.5)
 
 
-def _test(excess: Float[Tensor, ""], variance: float, third: float) -> IsotropyTest:
+def _upper_tail(excess: Float[Tensor, ""], variance: float, third: float) -> IsotropyTest:
     """Return the upper tail of a centered statistic, from the scaled χ² with the same variance and third moment."""
-    z, degrees = excess / variance**0.5, 8 * variance**3 / third**2
+    z = excess / variance**0.5
+    degrees = 8 * variance**3 / third**2
     quantile = (degrees + z * (2 * degrees) ** 0.5).clamp(min=0)
     return IsotropyTest(z, torch.special.gammaincc(quantile.new_tensor(degrees / 2), quantile.detach() / 2))
 
@@ -257,7 +267,7 @@ _I1 = Measure(
     name="isotropy_i1", streams=True, function=partition_by_sign, statistic=Partition, attribute="invariant.i1"
 )
 _I2 = replace(_I1, name="isotropy_i2", attribute="invariant.i2")
-_ROWS: Any = {"function": partition_by_rows, "statistic": None, "streams": True, "remark": _arbitrary}
+_ROWS: Any = {"function": partition_by_rows, "statistic": None, "streams": True, "remark": _remark_on_basis}
 add_measure(_I1, variant(_I1, "canonical", attribute="canonical.i1"), variant(_I1, "rows", attribute="i1", **_ROWS))
 add_measure(_I2, variant(_I2, "canonical", attribute="canonical.i2"), variant(_I2, "rows", attribute="i2", **_ROWS))
 add_measure(

@@ -81,19 +81,23 @@ def as_given(result: Any, given: Iterable[Any]) -> Any:
     StreamedRows or statistics are returned unchanged.
     """
     device = None
-    for each in given:
-        if isinstance(each, StreamedRows | Statistic):
+    for argument in given:
+        if isinstance(argument, StreamedRows | Statistic):
             return result
-        device = device or _device(each)
+        device = device or _device(argument)
     return _converted(result, device)
 
 
-def _device(given: Any) -> torch.device | None:
+def _device(argument: Any) -> torch.device | None:
     """Return the device of rows given as a tensor or a list of tensors; None for anything else, such as labels."""
     dims = 2
-    if isinstance(given, list | tuple) and given:
-        given, dims = given[0], 1
-    return given.device if isinstance(given, Tensor) and given.ndim == dims and given.is_floating_point() else None
+    if isinstance(argument, list | tuple) and argument:
+        argument, dims = argument[0], 1
+    return (
+        argument.device
+        if isinstance(argument, Tensor) and argument.ndim == dims and argument.is_floating_point()
+        else None
+    )
 
 
 def _converted(result: Any, device: torch.device | None) -> Any:

@@ -46,9 +46,9 @@ def lisi(x: Rows | Neighbors, labels: Labels, *, k: Integer = K) -> Float[Tensor
     neighbors = Neighbors.of(x)
     k = neighbors.checked(k, least_k=3)
     codes, count = as_codes(labels, neighbors.n)
-    found, indices = neighbors.nearest(k)
-    shares = found.new_zeros((neighbors.n, count))
-    shares.scatter_add_(1, codes.to(found.device)[indices], _weights(found, k / 3))
+    distances, indices = neighbors.nearest(k)
+    shares = distances.new_zeros((neighbors.n, count))
+    shares.scatter_add_(1, codes.to(distances.device)[indices], _weights(distances, k / 3))
     return 1 / shares.square().sum(1)
 
 
@@ -59,20 +59,21 @@ def _weights(distances: Float[Tensor, "n k"], perplexity: float) -> Float[Tensor
     gaps = gaps / gaps[:, -1:].clamp(min=torch.finfo(gaps.dtype).tiny)
     tied = (gaps == 0).sum(1, keepdim=True) >= perplexity  # no β is large enough: the ties alone have this perplexity
 
-    def above(beta: Tensor) -> Tensor:
+    def exceeds(beta: Tensor) -> Tensor:
+        """Return whether the perplexity at β is above the wanted one."""
         exponents = (beta * gaps).clamp(max=LARGEST)
         weights = (-exponents).exp()
         size = weights.sum(1, keepdim=True)
         return size.log() + (exponents * weights).sum(1, keepdim=True) / size > math.log(perplexity)
 
     high = torch.ones_like(tied, dtype=gaps.dtype)  # at β = 1 all k rows still weigh nearly the same
-    while (more := above(high) & ~tied).any():
-        high = torch.where(more, 2 * high, high)
+    while (too_small := exceeds(high) & ~tied).any():
+        high = torch.where(too_small, 2 * high, high)
     low = high / 2
     for _ in range(torch.finfo(gaps.dtype).bits - 11):
         middle = (low + high) / 2
-        more = above(middle)
-        low, high = torch.where(more, middle, low), torch.where(more, high, middle)
+        too_small = exceeds(middle)
+        low, high = torch.where(too_small, middle, low), torch.where(too_small, high, middle)
     weights = torch.where(tied, (gaps == 0).to(gaps.dtype), (-(high * gaps).clamp(max=LARGEST)).exp())
     return weights / weights.sum(1, keepdim=True)
 
@@ -102,9 +103,9 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
         (0.92, 0.25)
     """
     image, text = as_two_sets(image, text, ("image", "text"), streams=True)
-    both = Neighbors(joined_rows(image, text), name="the union of image and text")
-    modality = torch.arange(both.n) >= len(image)
-    return _median(both, modality.long(), k) - 1
+    neighbors = Neighbors(joined_rows(image, text), name="the union of image and text")
+    modality = torch.arange(neighbors.n) >= len(image)
+    return _median(neighbors, modality.long(), k) - 1
 
 
 @in_kind

@@ -74,7 +74,7 @@ class Measure:
             return as_given(self.pick(result), sets)
         except KeyError:
             raise InputError(
-                f"{self.name} does not exist for sets as small as these; give more classes or relevant items"
+                f"{self.name} does not exist for sets as small as these; expected more classes or relevant items"
             ) from None
 
     def without_each(self, *sets: Any) -> Iterator[Any] | None:
@@ -83,16 +83,18 @@ class Measure:
         Args:
             sets: The arguments of the measure, with `Dealt` in place of each set of rows.
         """
-        fewest = min(each.fewest for each in sets if isinstance(each, Dealt))
-        found = None if self.statistic is None or fewest < self.least_n else self.statistic.without_each(*sets)
-        return None if found is None else (self.function(each, **self.options) for each in found)
+        fewest = min(dealt.fewest for dealt in sets if isinstance(dealt, Dealt))
+        if self.statistic is None or fewest < self.least_n:
+            return None
+        statistics = self.statistic.without_each(*sets)
+        return None if statistics is None else (self.function(statistic, **self.options) for statistic in statistics)
 
     def pick(self, result: Any) -> Value:
         """Return the number from the function's result. Raises KeyError if the result does not contain it."""
         if self.attribute is None:
             return result
-        of = itemgetter if isinstance(result, Mapping) else attrgetter
-        return of(self.attribute)(result)
+        getter = itemgetter if isinstance(result, Mapping) else attrgetter
+        return getter(self.attribute)(result)
 
 
 # complete regardless of imports: the modules in `more`, which add measures, are imported on demand
@@ -181,7 +183,7 @@ def as_measure(measure: str | T) -> Measure | T:
 
 def as_registered(measure: str | Measure) -> Measure:
     """Like `as_measure`, but reject plain functions, whose arguments are unknown."""
-    found = as_measure(measure)
-    if not isinstance(found, Measure):
-        raise InputError(f"measure = {shown(measure)}; expected a name or a Measure, which says what it takes")
-    return found
+    registered = as_measure(measure)
+    if not isinstance(registered, Measure):
+        raise InputError(f"measure = {shown(measure)}; expected a name or a Measure, whose arguments are known")
+    return registered

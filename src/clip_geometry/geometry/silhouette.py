@@ -85,11 +85,11 @@ def silhouette_samples(x: Rows, labels: Labels, *, metric: Metric = "euclidean")
     return of_distances(ClassDistances.of(x, labels).each(metric))
 
 
-def of_distances(found: MeanDistances) -> Float[Tensor, "*n"]:
+def of_distances(distances: MeanDistances) -> Float[Tensor, "*n"]:
     """Return (b − a)/max(a, b) for each row; 0 for the only row of a class, and where a and b are both 0."""
-    larger = torch.maximum(found.own, found.nearest)
-    defined = ~found.alone & (larger > 0)
-    return torch.where(defined, (found.nearest - found.own) / torch.where(defined, larger, 1), 0)
+    larger = torch.maximum(distances.own, distances.nearest)
+    defined = ~distances.alone & (larger > 0)
+    return torch.where(defined, (distances.nearest - distances.own) / torch.where(defined, larger, 1), 0)
 
 
 @in_kind
@@ -154,14 +154,15 @@ def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Int
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> found = cg.geometry.sampled_silhouette(x, np.arange(100) % 2, of=50)
-        >>> round(found.value, 3), round(found.standard_error, 3), found.rows
+        >>> result = cg.geometry.sampled_silhouette(x, np.arange(100) % 2, of=50)
+        >>> round(result.value, 3), round(result.standard_error, 3), result.rows
         (0.012, 0.004, 50)
     """
     x = as_matrix(x, least=3)
     codes, k = as_classes(labels, x)
-    of, seed = whole_number(of, "of", least=2, of=", of rows, for a standard error"), seed_number(seed)
-    codes, generator = codes.cpu(), torch.Generator().manual_seed(seed)
+    of = whole_number(of, "of", least=2, of=", of rows, for a standard error")
+    generator = torch.Generator().manual_seed(seed_number(seed))
+    codes = codes.cpu()
     sizes = torch.bincount(codes)
     stratum = strata(sizes, min(of, len(x)))[codes]
     drawn = in_proportion(torch.bincount(stratum), min(of, len(x)))
@@ -186,13 +187,14 @@ def _stratified(
     return (share * means).sum(), (share.square() * variances).sum()
 
 
-def _said(x: Rows, labels: Labels, **_) -> str | None:
+def _remark_on_sample(x: Rows, labels: Labels, **_) -> str | None:
     """Return the remark of the sampled measure."""
     n = len(as_matrix(x))
     if n <= ROWS:
         return None
-    found = sampled_silhouette(x, labels, of=ROWS)
-    return f"of {found.rows} of {n} rows, drawn from all classes (seed 0), standard error {found.standard_error:.1g}"
+    estimate = sampled_silhouette(x, labels, of=ROWS)
+    error = f"standard error {estimate.standard_error:.1g}"
+    return f"mean over {estimate.rows} of {n} rows, drawn from all classes (seed 0), {error}"
 
 
 def random_ranks(codes: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
@@ -214,7 +216,8 @@ def strata(sizes: Int[Tensor, " k"], of: int) -> Int[Tensor, " k"]:
     least two rows in every stratum.
     """
     least = 2 * int(sizes.sum()) / of
-    stratum, last, filled = torch.empty_like(sizes), 0, 0
+    stratum = torch.empty_like(sizes)
+    last = filled = 0  # the last stratum, and its rows so far
     for c in sizes.argsort(descending=True, stable=True).tolist():
         if filled >= least:
             last, filled = last + 1, 0
@@ -228,9 +231,10 @@ def strata(sizes: Int[Tensor, " k"], of: int) -> Int[Tensor, " k"]:
 def in_proportion(sizes: Int[Tensor, " s"], of: int) -> Int[Tensor, " s"]:
     """Allocate `of` rows to strata in proportion to their sizes, rounding up the largest remainders."""
     shares = sizes.double() * of / sizes.sum()
-    dealt = shares.floor().long()
-    dealt[(shares - dealt).argsort(descending=True, stable=True)[: of - int(dealt.sum())]] += 1
-    return dealt
+    rows = shares.floor().long()
+    by_remainder = (shares - rows).argsort(descending=True, stable=True)
+    rows[by_remainder[: of - int(rows.sum())]] += 1
+    return rows
 
 
 for _measure in (
@@ -238,5 +242,5 @@ for _measure in (
     Measure(name="modality_silhouette", function=modality_silhouette, statistic=ModalityDistances),
 ):
     add_measure(_measure, *(variant(_measure, m, streams=True, options={"metric": m}) for m in METRICS[1:3]))
-_SAMPLED = {"function": sampled_silhouette, "attribute": "value", "streams": True, "remark": _said}
+_SAMPLED = {"function": sampled_silhouette, "attribute": "value", "streams": True, "remark": _remark_on_sample}
 add_measure(variant(measures["silhouette"], "sampled", **_SAMPLED))

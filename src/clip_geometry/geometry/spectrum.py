@@ -132,7 +132,7 @@ def effective_rank(x: Rows | Moments | Spectrum, *, center: Flag = True) -> Floa
         spectrum.require_spread()
     values = spectrum.singular_values(center=center)
     if values[0] == 0:
-        raise InputError("all rows of x are zero; their effective rank is undefined")
+        raise InputError("all rows of x are zero, so their effective rank is undefined; give rows that are not zero")
     return torch.special.entr(values / values.sum()).sum().exp()
 
 
@@ -175,11 +175,12 @@ def _slope(values: Float[Tensor, " k"], first: int = 1, last: int | None = None)
     count = int((values > ROUNDING * values[0]).sum())
     logs = 2 * values[first - 1 : min(count, last or count)].log()
     if len(logs) < 2:
-        raise InputError(f"{count} eigenvalues are not zero; alpha_req needs two from rank {first} on")
+        raise InputError(f"{count} eigenvalues are not zero; expected at least two of them from rank {first} on")
     ranks = torch.arange(first, first + len(logs), dtype=torch.float64, device=logs.device)
-    weights, ranks = 1 / ranks, ranks.log()
-    ranks = ranks - (weights * ranks).sum() / weights.sum()
-    return -(weights * ranks * logs).sum() / (weights * ranks.square()).sum()
+    weights = 1 / ranks
+    x = ranks.log()
+    x = x - (weights * x).sum() / weights.sum()
+    return -(weights * x * logs).sum() / (weights * x.square()).sum()
 
 
 @in_kind
@@ -238,7 +239,8 @@ def spectral_discrepancy(image: Rows, text: Rows) -> Float[Tensor, ""]:
     require_spread(text, name="text")
     x, y = (singular_values(rows, center=True).square() for rows in (image, text))
     size = max(len(x), len(y))
-    x, y = (torch.nn.functional.pad(each / each.sum(), (0, size - len(each))) for each in (x, y))
+    x = torch.nn.functional.pad(x / x.sum(), (0, size - len(x)))
+    y = torch.nn.functional.pad(y / y.sum(), (0, size - len(y)))
     return (x - y).abs().sum() / 2
 
 

@@ -71,29 +71,33 @@ def standard_error(
     registered = measure if isinstance(measure, Measure) else None
     if registered is not None and not registered.smooth:
         raise InputError(
-            f"{registered.name} is no smooth function of the rows; the jackknife gives no standard error of it"
+            f"{registered.name} is not a smooth function of the rows, so the jackknife gives no standard error of it; "
+            "expected a smooth measure"
         )
-    given = sets
+    arguments = sets
     sets, fixed = _sampled(registered, sets)
-    streamed = any(isinstance(part, StreamedRows) for part in sets)
+    streamed = any(isinstance(rows, StreamedRows) for rows in sets)
     if registered is not None and registered.shares is not None:
-        rows = tuple(torch.arange(len(part)) for part in sets if not isinstance(part, StreamedRows))
-        share = registered.shares(*sets, *fixed, items=rows, **registered.options).get(registered.attribute or "")
+        items = tuple(torch.arange(len(rows)) for rows in sets if not isinstance(rows, StreamedRows))
+        share = registered.shares(*sets, *fixed, items=items, **registered.options).get(registered.attribute or "")
         if share is not None:
-            return as_given(share.standard_error, given)
-    block_of = {len(part): deal(len(part), blocks, seed).long() for part in sets}
+            return as_given(share.standard_error, arguments)
+    block_of = {len(rows): deal(len(rows), blocks, seed).long() for rows in sets}
     if registered is not None and not streamed:
-        dealt = (
-            Dealt(part.detach(), block_of[len(part)].to(part.device), int(blocks))
-            if isinstance(part, Tensor) and part.ndim == 2
-            else part
-            for part in sets
-        )
-        shared = registered.without_each(*dealt, *fixed)
-        if shared is not None:
-            return as_given(jackknife([_number(registered.pick(result)) for result in shared]), given)
-    without = (tuple(take(part, block_of[len(part)] != block) for part in sets) for block in range(int(blocks)))
-    return as_given(jackknife([_number(measure(*kept, *fixed)) for kept in without]), given)
+        dealt = []
+        for rows in sets:
+            if isinstance(rows, Tensor) and rows.ndim == 2:
+                dealt.append(Dealt(rows.detach(), block_of[len(rows)].to(rows.device), int(blocks)))
+            else:
+                dealt.append(rows)
+        results = registered.without_each(*dealt, *fixed)
+        if results is not None:
+            return as_given(jackknife([_number(registered.pick(result)) for result in results]), arguments)
+    without = []
+    for block in range(int(blocks)):
+        kept = [take(rows, block_of[len(rows)] != block) for rows in sets]
+        without.append(_number(measure(*kept, *fixed)))
+    return as_given(jackknife(without), arguments)
 
 
 def _sampled(measure: Measure | None, sets: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -102,26 +106,26 @@ def _sampled(measure: Measure | None, sets: tuple[Any, ...]) -> tuple[tuple[Any,
     Class texts stay whole, because a class is missing without its text.
     """
     if measure is None:
-        for k, part in enumerate(sets, 1):
-            if isinstance(part, Tensor):
-                require_plain(part, f"set {k}")
-            several = isinstance(part, list | tuple | range | StreamedRows)
-            array = hasattr(part, "__array__") and not isinstance(part, type) and getattr(part, "ndim", 0) > 0
-            if not several and not array:
-                raise InputError(f"set {k} is {shown(part)}; expected rows or labels, an array, a tensor or a list")
+        for k, rows in enumerate(sets, 1):
+            if isinstance(rows, Tensor):
+                require_plain(rows, f"set {k}")
+            is_sequence = isinstance(rows, list | tuple | range | StreamedRows)
+            is_array = hasattr(rows, "__array__") and not isinstance(rows, type) and getattr(rows, "ndim", 0) > 0
+            if not is_sequence and not is_array:
+                raise InputError(f"set {k} is {shown(rows)}; expected rows or labels as an array, a tensor or a list")
         return sets, ()
-    takes = measure.inputs.arguments
-    if len(sets) != len(takes):
-        what = ", ".join(takes[:-1]) + " and " * (len(takes) > 1) + takes[-1]
-        raise InputError(f"{measure.name} takes {what}; {len(sets)} sets were given")
-    sets = tuple(_as_set(part, name) for part, name in zip(sets, takes, strict=True))
-    samples = len(takes) - len(measure.inputs.whole)
-    return sets[:samples], sets[samples:]
+    names = measure.inputs.arguments
+    if len(sets) != len(names):
+        arguments = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
+        raise InputError(f"{measure.name} takes {arguments}; {len(sets)} instead of {len(names)} arguments were given")
+    sets = tuple(_as_set(rows, name) for rows, name in zip(sets, names, strict=True))
+    sampled = len(names) - len(measure.inputs.whole)
+    return sets[:sampled], sets[sampled:]
 
 
-def _as_set(part: Any, name: str) -> Any:
+def _as_set(rows: Any, name: str) -> Any:
     """Return rows as a matrix; return labels unchanged if they are a list or an array."""
-    return as_values(part, name=name) if name == "labels" else as_matrix(part, name=name, least=0)
+    return as_values(rows, name=name) if name == "labels" else as_matrix(rows, name=name, least=0)
 
 
 def _number(value: Any) -> float:
@@ -131,7 +135,7 @@ def _number(value: Any) -> float:
     except (TypeError, ValueError, RuntimeError):
         number = None
     if number is None or number.ndim > 0 or not number.isfinite():
-        raise InputError(f"without a block the measure is {shown(value)}; expected one finite number")
+        raise InputError(f"the measure without a block is {shown(value)}; expected one finite number")
     return float(number)
 
 
@@ -141,14 +145,14 @@ def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
     Raises InputError for unusable numbers.
     """
     if n < 2:
-        raise InputError(f"{n} rows were given; expected at least 2, which can be dealt into blocks")
-    blocks = whole_number(blocks, "blocks", least=2, most=n, of=", one for each row")
-    kind = torch.int32 if n < 2**31 else torch.long  # int32 gives the same order with half of the memory
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed_number(seed)), dtype=kind)
-    block_of = torch.empty(n, dtype=kind)
+        raise InputError(f"{n} rows were given; expected at least 2, to assign them to blocks")
+    blocks = whole_number(blocks, "blocks", least=2, most=n, of=", the number of rows")
+    dtype = torch.int32 if n < 2**31 else torch.long  # int32 gives the same order with half of the memory
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed_number(seed)), dtype=dtype)
+    block_of = torch.empty(n, dtype=dtype)
     for start in range(0, n, 2**16):
-        some = order[start : start + 2**16].long()
-        block_of[some] = torch.arange(start, start + len(some)).remainder_(blocks).to(kind)
+        units = order[start : start + 2**16].long()
+        block_of[units] = torch.arange(start, start + len(units)).remainder_(blocks).to(dtype)
     return block_of
 
 
@@ -167,16 +171,16 @@ def jackknife(without: Iterable[float | Tensor]) -> float:
     return float(error)
 
 
-def take(part: Any, rows: Tensor) -> Any:
-    """Return the selected rows (a mask or an order) of a tensor, an array or a list."""
-    if isinstance(part, Tensor):
-        return part[rows.to(part.device)]
-    if isinstance(part, StreamedRows):
-        return part.take(rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows)
-    if hasattr(part, "__array__"):
-        return part.__array__()[rows.numpy()]
-    indices = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
-    return [part[i] for i in indices.tolist()]
+def take(values: Any, chosen: Tensor) -> Any:
+    """Return the chosen rows (a mask or an order) of a tensor, an array or a list."""
+    if isinstance(values, Tensor):
+        return values[chosen.to(values.device)]
+    if hasattr(values, "__array__") and not isinstance(values, StreamedRows):
+        return values.__array__()[chosen.numpy()]
+    indices = chosen.nonzero().squeeze(1) if chosen.dtype == torch.bool else chosen
+    if isinstance(values, StreamedRows):
+        return values.take(indices)
+    return [values[i] for i in indices.tolist()]
 
 
 class PermutationTest(NamedTuple):
@@ -191,8 +195,8 @@ class PermutationTest(NamedTuple):
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> found = cg.geometry.permutation_test("silhouette", x, np.arange(100) % 2, draws=99)
-        >>> isinstance(found, cg.geometry.PermutationTest)
+        >>> result = cg.geometry.permutation_test("silhouette", x, np.arange(100) % 2, draws=99)
+        >>> isinstance(result, cg.geometry.PermutationTest)
         True
     """
 
@@ -238,19 +242,23 @@ def permutation_test(
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
         >>> labels = np.arange(100) % 2
-        >>> found = cg.geometry.permutation_test("silhouette", x + labels[:, None], labels, draws=99)
-        >>> round(found.value, 3), round(found.p_value, 3)
+        >>> result = cg.geometry.permutation_test("silhouette", x + labels[:, None], labels, draws=99)
+        >>> round(result.value, 3), round(result.p_value, 3)
         (0.175, 0.02)
     """
     measure = as_registered(measure)
     alternative = one_of(alternative, "alternative", ("two-sided", "greater", "less"))
     draws = whole_number(draws, "draws", most=DRAWS)
     if measure.takes == "rows":
-        raise InputError(f"{measure.name} takes one set of rows; there are no labels and no pairs to permute")
+        raise InputError(
+            f"{measure.name} takes one set of rows, without labels or pairs to permute; expected a measure of labeled "
+            "rows or of two sets"
+        )
     if measure.inputs.permuted is None:
         raise InputError(f"{measure.name} needs {measure.needs[0]}; expected a measure of labeled rows or of two sets")
-    given, seed = (x, labels_or_y), seed_number(seed)
-    x, labels_or_y = map(_as_set, given, measure.inputs.arguments)
+    arguments = (x, labels_or_y)
+    seed = seed_number(seed)
+    x, labels_or_y = map(_as_set, arguments, measure.inputs.arguments)
     value = measure(x, labels_or_y).detach()
     generator = torch.Generator().manual_seed(seed)
     shuffled = []
@@ -267,7 +275,7 @@ def permutation_test(
     above = (1 + (null >= value - slack).sum().double()) / (1 + draws)
     below = (1 + (null <= value + slack).sum().double()) / (1 + draws)
     tails = {"greater": above, "less": below, "two-sided": (2 * torch.minimum(above, below)).clamp(max=1)}
-    return as_given(PermutationTest(value, tails[alternative], null.mean(), null.std(correction=0)), given)
+    return as_given(PermutationTest(value, tails[alternative], null.mean(), null.std(correction=0)), arguments)
 
 
 def null_value(
@@ -311,15 +319,19 @@ def null_value(
         0.66
     """
     measure = as_registered(measure)
-    n, d, draws = whole_number(n, "n"), whole_number(d, "d"), whole_number(draws, "draws", most=DRAWS)
-    seed, n_text = seed_number(seed), None if n_text is None else whole_number(n_text, "n_text")
+    n, d = whole_number(n, "n"), whole_number(d, "d")
+    n_text = None if n_text is None else whole_number(n_text, "n_text")
+    draws = whole_number(draws, "draws", most=DRAWS)
+    seed = seed_number(seed)
     scale = None if scale is None else positive_number(scale, "scale")
     if max(n, n_text or n) * d * 8 > memory():
-        raise InputError(f"{max(n, n_text or n)} × {d} numbers do not fit into memory; take smaller n and d")
+        raise InputError(f"{max(n, n_text or n)} × {d} numbers do not fit into memory; give a smaller n or d")
     if not callable(prepare):
         raise InputError(f"prepare = {shown(prepare)}; expected a function of the rows")
     if measure.takes.startswith("train"):
-        raise InputError(f"{measure.name} needs {measure.needs[0]}; its null value is that of shuffled labels")
+        raise InputError(
+            f"{measure.name} needs {measure.needs[0]}; for its null value, call it with shuffled labels instead"
+        )
     if labels is None:
         labels = torch.arange(n) % (n_text or 2 if measure.takes == "classes" else 2)
 
@@ -332,15 +344,15 @@ def null_value(
                 return prepare(scale * drawn)
             return prepare(unit_rows(drawn) if "rows of one scale" in measure.needs else drawn)
 
-        given, second = [], n if n_text is None else n_text
+        arguments = []
         for name in measure.inputs.arguments:
             if name == "labels":
-                given.append(labels)
+                arguments.append(labels)
             elif name == "class_text":
-                given.append(rows(n_text or as_codes(labels, n)[1]))
+                arguments.append(rows(n_text or as_codes(labels, n)[1]))
             else:
-                given.append(rows(second if given else n))
-        return measure(*given)
+                arguments.append(rows(n if n_text is None or not arguments else n_text))
+        return measure(*arguments)
 
     values = [float(value(draw)) for draw in range(seed, seed + draws)]
     return float(torch.tensor(values, dtype=torch.float64).mean())

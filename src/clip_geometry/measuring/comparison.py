@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,7 +58,7 @@ class Column:
         if learned and self.origin.get("fitted_on"):
             return (
                 f"saw these items: {', '.join(learned)} {'was' if len(learned) == 1 else 'were'} fitted on them, so "
-                "that new items can score lower; to evaluate on unseen items, fit on other ones and apply to these"
+                "new items can score lower; to evaluate on unseen items, fit on other items and apply to these"
             )
         if maps := self.origin.get("maps"):
             return f"went through a saved map ({maps}); if that was fitted on these items, new items can score lower"
@@ -108,7 +109,9 @@ class Change:
         """How the standard error treats the items of both columns; "" without a standard error."""
         if self.standard_error is None:
             return ""
-        return "by position" if self.assumed else "paired" if self.paired else "independent"
+        if self.assumed:
+            return "by position"
+        return "paired" if self.paired else "independent"
 
     @property
     def verdict(self) -> Literal["higher", "lower", "tie", "equal", "not compared", "no error"]:
@@ -119,8 +122,8 @@ class Change:
         """
         if self.value is None or self.before is None or self.after is None:
             return "not compared"
-        scale = ROUNDING * max(abs(float(each.value or 0)) for each in (self.before, self.after))
-        if abs(self.value) <= scale and (self.standard_error or 0) <= scale:
+        rounding = ROUNDING * max(abs(float(record.value or 0)) for record in (self.before, self.after))
+        if abs(self.value) <= rounding and (self.standard_error or 0) <= rounding:
             return "equal"
         if self.standard_error is None:
             return "no error"
@@ -132,10 +135,10 @@ class Change:
     def effect(self) -> Literal["better", "worse", ""]:
         """Whether the change makes the embeddings better or worse to use; "" for ties and for purely descriptive
         measures."""
-        known = measures.get(self.measure)
-        if known is None or known.better is None or self.verdict not in ("higher", "lower"):
+        measure = measures.get(self.measure)
+        if measure is None or measure.better is None or self.verdict not in ("higher", "lower"):
             return ""
-        return "better" if self.verdict == known.better else "worse"
+        return "better" if self.verdict == measure.better else "worse"
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,12 +161,12 @@ class Comparison:
         A = old
         B = new
         <BLANKLINE>
-        whether B is better than A, no measure here says: all describe the geometry
+        no measure here says whether B is better than A: all of them describe the geometry
         <BLANKLINE>
         measure   set        A      B          B - A        p
         isoscore  image  0.200  0.500  0.300 ± 0.014  <0.0001
         <BLANKLINE>
-        independent: not the same items in the same blocks; errors of two samples, p of the normal
+        independent: not the same items in the same blocks; standard errors of two samples, p of the normal
         distribution
     """
 
@@ -198,13 +201,14 @@ class Comparison:
 
     def to_latex(self) -> str:
         """Return a LaTeX table for each column but the first: both values with their errors, the change and p."""
-        table, (first, *others) = self.table, self.columns
+        first, *others = self.columns
+        table = self.table
         tables = []
-        for number, (column, part) in enumerate(zip(others, table.more, strict=True), start=1):
+        for number, (column, changes) in enumerate(zip(others, table.more, strict=True), start=1):
             b = letter(number)
-            what = f"{first.name} (A) and {column.name} ({b}), each with its own standard error or 95% interval"
+            compared = f"{first.name} (A) and {column.name} ({b}), each with its own standard error or 95% interval"
             label = f"tab:compare-a-{b.lower()}"
-            tables.append(latex(part, label=label, measures=self._measures, caption=[what, *table.legend]))
+            tables.append(latex(changes, label=label, measures=self._measures, caption=[compared, *table.legend]))
         return "\n".join(tables)
 
     @property
@@ -219,7 +223,7 @@ class Comparison:
         rows = []
         for column, changes in zip(self.columns[1:], self.changes, strict=True):
             for change in changes:
-                before, after = (each or {} for each in (change.before, change.after))
+                before, after = change.before or {}, change.after or {}
                 row = {"measure": change.measure, "set": change.place, "from": self.columns[0].name, "to": column.name}
                 row |= {"before": before.get("value"), "before_error": before.get("standard_error")}
                 row |= {"after": after.get("value"), "after_error": after.get("standard_error"), "change": change.value}
@@ -302,45 +306,53 @@ def compare(
         >>> change.paired, change.verdict, round(change.value, 3), round(change.standard_error, 3)
         (True, 'lower', -0.196, 0.019)
     """
-    seed, flips = seed_number(seed), whole_number(flips, "flips")
+    seed = seed_number(seed)
+    flips = whole_number(flips, "flips")
     if not operands:
-        raise InputError("nothing was given; compare needs at least two sets, runs or measurements")
+        raise InputError("nothing was given to compare; expected at least two sets, runs or measurements")
     instance(names, Sequence | None, "names", "a list of names")
     instance(pipelines, str | Iterable, "pipelines", "one or several pipelines")
     pipelines = [pipelines] if isinstance(pipelines, str) else list(pipelines)
-    given = [list(each) if isinstance(each, Iterator) else each for each in operands]
-    read = [_records(each) for each in given]
-    if len(given) == 1 and not pipelines and read[0] is None:
-        raise InputError("one set of embeddings was given; give others, or pipelines to compare on it")
-    if len(given) == len(pipelines) == 1:
-        pipelines = [DEFAULT_STEPS, *pipelines]
-    if len(pipelines) > 1 and len(given) not in (1, len(pipelines)):
+    operands = tuple(list(operand) if isinstance(operand, Iterator) else operand for operand in operands)
+    records_of_operands = [_records(operand) for operand in operands]
+    if len(operands) == 1 and not pipelines and records_of_operands[0] is None:
         raise InputError(
-            f"{len(pipelines)} pipelines and {len(given)} operands were given; give one of each per column"
+            "one set of embeddings was given; expected at least one more, or several pipelines to compare on it"
+        )
+    if len(operands) == len(pipelines) == 1:
+        pipelines = [DEFAULT_STEPS, *pipelines]
+    if len(pipelines) > 1 and len(operands) not in (1, len(pipelines)):
+        raise InputError(
+            f"{len(pipelines)} pipelines and {len(operands)} operands were given; give one of each per column"
         )
     options = {"pipelines": pipelines, "measures": measures, "labels": labels, "blocks": blocks}
     unused = [option for option, value in options.items() if value not in (None, [])]
-    found: list[tuple[str, Sequence[Record]]] = []
-    for number, (operand, records) in enumerate(zip(given, read, strict=True)):
-        name = names[number] if names else str(operand) if isinstance(operand, str | Path) else letter(number)
+    results: list[tuple[str, Sequence[Record]]] = []
+    for number, (operand, records) in enumerate(zip(operands, records_of_operands, strict=True)):
+        name = str(operand) if isinstance(operand, str | Path) else letter(number)
+        name = names[number] if names else name
         if records is not None:
             if unused:
-                what = f"{shown(Path(name))} holds records, which are compared as they are"
-                raise InputError(f"{what}; leave out {listed(unused)}, for embeddings")
-            found.append((name, records))
+                raise InputError(
+                    f"{shown(Path(name))} holds records, which are compared as they are; leave out {listed(unused)}, "
+                    "which apply only to embeddings"
+                )
+            results.append((name, records))
             continue
         sets = given_sets(operand, labels=labels)
-        own = pipelines[number : number + 1] if 1 < len(pipelines) == len(given) else pipelines
-        for steps in own or [DEFAULT_STEPS]:
+        own_pipelines = pipelines[number : number + 1] if 1 < len(pipelines) == len(operands) else pipelines
+        for steps in own_pipelines or [DEFAULT_STEPS]:
             steps = "" if steps == RAW else steps
             measured = measure(sets, pipeline=steps, measures=measures, seed=seed, blocks=blocks)
-            found.append((name, measured.records))
-    modalities = [{record.at["modality"] for record in records if "modality" in record.at} for _, records in found]
-    # each operand has one set, named after its file
-    alone = all(len(each) == 1 for each in modalities) and len(set.union(*modalities)) > 1
-    columns = [column for name, records in found for column in columns_of(records, name, "rows" if alone else None)]
+            results.append((name, measured.records))
+    places = [{record.at["modality"] for record in records if "modality" in record.at} for _, records in results]
+    # if each operand has one set, which is named after its file, the sets are compared under a common name
+    single_sets = all(len(names) == 1 for names in places) and len(set.union(*places)) > 1
+    columns: list[Column] = []
+    for name, records in results:
+        columns += columns_of(records, name, "rows" if single_sets else None)
     if len(columns) < 2:
-        raise InputError(f"{len(columns)} run given; compare needs at least two")
+        raise InputError(f"{len(columns) or 'no'} run was given; compare needs at least two")
     changes = tuple(tuple(_changes(columns[0], other, flips, seed)) for other in columns[1:])
     return Comparison(_with_origins(columns), changes, flips, seed)
 
@@ -349,8 +361,8 @@ def _records(operand: Any) -> list[Record] | None:
     """Return the records of an operand, or None for embeddings."""
     if isinstance(operand, str | Path):
         path = existing(operand, "embeddings, a run folder or a file of measure --json")
-        holds = (path / "results.jsonl").exists() if path.is_dir() else path.suffix.lower() not in by_suffix()
-        return read_rows(path) if holds else None
+        has_records = (path / "results.jsonl").exists() if path.is_dir() else path.suffix.lower() not in by_suffix()
+        return read_rows(path) if has_records else None
     if isinstance(operand, Mapping) or not isinstance(operand, Iterable):
         return None
     return [Record.of(row) for row in operand] if isinstance(next(iter(operand), {}), Mapping) else None
@@ -358,11 +370,14 @@ def _records(operand: Any) -> list[Record] | None:
 
 def _with_origins(columns: Sequence[Column]) -> tuple[Column, ...]:
     """Return the columns with names that also say how they differ."""
-    firsts = [next(iter(column.records.values())) for column in columns]
-    fields = [name for name in ORIGIN if name != "fitted_on" and len({words(each, name) for each in firsts}) > 1]
+    records = [next(iter(column.records.values())) for column in columns]  # the first of each column
+    varying = []
+    for field in ORIGIN:
+        if field != "fitted_on" and len({words(record, field) for record in records}) > 1:
+            varying.append(field)
     named = []
-    for column, first in zip(columns, firsts, strict=True):
-        parts = [column.name, heading(first, [each for each in fields if not (each == "seed" and column.seeds)])]
+    for column, record in zip(columns, records, strict=True):
+        parts = [column.name, heading(record, [field for field in varying if field != "seed" or not column.seeds])]
         parts += [f"mean over {len(column.seeds)} seeds"] if column.seeds else []
         named.append(replace(column, name=" · ".join(dict.fromkeys(filter(None, parts)))))
     return tuple(named)
@@ -384,11 +399,14 @@ def columns_of(records: Iterable[Record], name: str, only: str | None = None) ->
     columns = []
     for key, seeds in runs.items():
         if len(seeds) == 1:
-            ((seed, found),) = seeds.items()
-            columns.append(Column(name, {**origins[key], "seed": seed}, found))
+            ((seed, of_seed),) = seeds.items()
+            columns.append(Column(name, {**origins[key], "seed": seed}, of_seed))
             continue
-        lines = dict.fromkeys(line for found in seeds.values() for line in found)
-        means = {line: _over_seeds([found[line] for found in seeds.values() if line in found]) for line in lines}
+        by_line: dict[tuple[str, str], list[Record]] = {}
+        for of_seed in seeds.values():
+            for line, record in of_seed.items():
+                by_line.setdefault(line, []).append(record)
+        means = {line: _over_seeds(several) for line, several in by_line.items()}
         columns.append(Column(name, origins[key], means, tuple(seeds)))
     return columns
 
@@ -396,7 +414,8 @@ def columns_of(records: Iterable[Record], name: str, only: str | None = None) ->
 def _over_seeds(records: Sequence[Record]) -> Record:
     """Return the mean over k seeds, whose standard error sd/√k is the jackknife over the seeds."""
     records = [record for record in records if record.value is not None] or list(records[:1])
-    values, k = [float(record.value) for record in records if record.value is not None], len(records)
+    values = [float(record.value) for record in records if record.value is not None]
+    k = len(records)
     if k < 2:
         return records[0]
     without = [(sum(values) - value) / (k - 1) for value in values]
@@ -417,16 +436,17 @@ def _changes(first: Column, other: Column, flips: int, seed: int) -> Iterable[Ch
     """Yield the changes in the order of the first column, then the numbers that only the other column has."""
     for name, place in dict.fromkeys([*first.records, *other.records]):
         before, after = first.records.get((name, place)), other.records.get((name, place))
-        change, known = Change(name, place, before, after), measures.get(name)
-        valued = _has_value(before), _has_value(after)
-        if before is None or after is None or not all(valued):
-            if any(valued):
-                record, lacking = (after, other) if valued[0] else (before, first)
-                why = (record.note if record else None) or f"not measured in {lacking.name}"
-                yield replace(change, obstacle=why)
-        elif known is not None and known.depends_on_n and before.n != after.n:
-            why = f"depends on n, which is {before.n} and {after.n}; measure as many rows of both"
-            yield replace(change, obstacle=why)
+        change = Change(name, place, before, after)
+        measure = measures.get(name)
+        has_values = _has_value(before), _has_value(after)
+        if before is None or after is None or not all(has_values):
+            if any(has_values):
+                record, lacking = (after, other) if has_values[0] else (before, first)
+                reason = (record.note if record else None) or f"not measured in {lacking.name}"
+                yield replace(change, obstacle=reason)
+        elif measure is not None and measure.depends_on_n and before.n != after.n:
+            reason = f"depends on n, which is {before.n} and {after.n}; measure equally many rows of both"
+            yield replace(change, obstacle=reason)
         else:
             value = float(after["value"]) - float(before["value"])
             yield replace(change, value=value, **_error_and_p(value, before, after, flips, seed))
@@ -437,16 +457,17 @@ def _error_and_p(value: float, before: Record, after: Record, flips: int, seed: 
     same = bool(before.item_blocks) and before.item_blocks == after.item_blocks
     assumed = same and before.items_from != after.items_from
     if before.low is not None and after.low is not None:
-        ours, theirs = np.array(before.by_item or ()), np.array(after.by_item or ())
-        paired = same and len(ours) == len(theirs) > 0
-        low, high = _newcombe(before, after, _correlation(ours, theirs) if paired else 0.0)
+        items_before, items_after = np.array(before.by_item or ()), np.array(after.by_item or ())
+        paired = same and len(items_before) == len(items_after) > 0
+        low, high = _newcombe(before, after, _correlation(items_before, items_after) if paired else 0.0)
         error = (high - low) / (2 * Z)
-        p = _mcnemar(theirs - ours, flips, seed) if paired else _normal_p(value, error)
+        p = _mcnemar(items_after - items_before, flips, seed) if paired else _normal_p(value, error)
         interval = {"low": low, "high": high, "assumed": assumed and paired}
         return {"standard_error": error, "p_value": p, "paired": paired, **interval}
     if before.without and after.without and same:
         without = np.subtract(after.without, before.without)
-        p, scale = 1.0, max(abs(float(before["value"])), abs(float(after["value"])))
+        p = 1.0
+        scale = max(abs(float(before["value"])), abs(float(after["value"])))
         if abs(value) > ROUNDING * scale:  # smaller changes are rounding error
             p = _p_of_flips(value - (len(without) - 1) * (without - without.mean()), value, flips, seed)
         return {"standard_error": jackknife(without.tolist()), "p_value": p, "paired": True, "assumed": assumed}
@@ -462,14 +483,13 @@ def _normal_p(value: float, error: float) -> float:
 
 def _newcombe(before: Record, after: Record, correlation: float) -> tuple[float, float]:
     """Return the interval of the difference of two shares from both intervals, by method 10 of Newcombe 1998."""
-    (a, low_a, high_a), (b, low_b, high_b) = (
-        [float(each[key]) for key in ("value", "low", "high")] for each in (before, after)
-    )
+    a, low_a, high_a = (float(before[key]) for key in ("value", "low", "high"))
+    b, low_b, high_b = (float(after[key]) for key in ("value", "low", "high"))
 
-    def reach(one: float, other: float) -> float:
+    def margin(one: float, other: float) -> float:
         return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
 
-    return b - a - reach(b - low_b, high_a - a), b - a + reach(high_b - b, a - low_a)
+    return b - a - margin(b - low_b, high_a - a), b - a + margin(high_b - b, a - low_a)
 
 
 def _correlation(before: np.ndarray, after: np.ndarray) -> float:
@@ -490,54 +510,60 @@ def _mcnemar(differences: np.ndarray, flips: int, seed: int) -> float:
 
 def _p_of_flips(blocks: np.ndarray, mean: float, flips: int, seed: int) -> float:
     """Return the share of random sign flips with a mean at least as large."""
-    generator, larger = np.random.default_rng(seed), 0
+    generator = np.random.default_rng(seed)
+    larger = 0
     for start in range(0, flips, 512):  # in batches, because many items have many signs
         signs = 2 * generator.integers(0, 2, (min(512, flips - start), len(blocks)), dtype=np.int8) - 1
         larger += int((np.abs(signs @ blocks) >= abs(mean) * len(blocks) * (1 - ROUNDING)).sum())
     return (1 + larger) / (1 + flips)
 
 
-def comparison_table(found: Comparison) -> Table:
+def comparison_table(comparison: Comparison) -> Table:
     """Return the compared columns, followed by a table of the changes of each column but the first."""
-    letters = [letter(k) for k in range(len(found.columns))]
-    own = ((a, column.name.removeprefix(f"{a} · ")) for a, column in zip(letters, found.columns, strict=True))
-    a, first = letters[0], found.columns[0]
+    letters = [letter(k) for k in range(len(comparison.columns))]
+    definitions = []
+    for a, column in zip(letters, comparison.columns, strict=True):
+        name = column.name.removeprefix(f"{a} · ")
+        if name != a:
+            definitions.append(f"{a} = {name}")
+    a, first = letters[0], comparison.columns[0]
     tables = []
-    for b, column, changes in zip(letters[1:], found.columns[1:], found.changes, strict=True):
+    for b, column, changes in zip(letters[1:], comparison.columns[1:], comparison.changes, strict=True):
         verdict = list(_verdict(changes, a, b))
-        verdict += [f"{name} {each.saw}" for name, each in ((a, first), (b, column)) if each.saw]
-        valued = [each for each in changes if _has_value(each.before) and _has_value(each.after)]
+        verdict += [f"{name} {compared.saw}" for name, compared in ((a, first), (b, column)) if compared.saw]
+        valued = [change for change in changes if _has_value(change.before) and _has_value(change.after)]
         columns = [*map(TableColumn, ("measure", "set"))]
         columns += [TableColumn(name, "number") for name in (a, b, f"{b} − {a}", "p")]
-        rows = [_cells_of(each) for each in valued]
-        if len({each.error for each in valued} - {""}) > 1:
+        rows = [_cells_of(change) for change in valued]
+        if len({change.error for change in valued} - {""}) > 1:
             columns.append(TableColumn("error", spare=1))
-            rows = [[*row, each.error] for row, each in zip(rows, valued, strict=True)]
+            rows = [[*row, change.error] for row, change in zip(rows, valued, strict=True)]
         tables.append(Table(columns, {"": rows}, verdict=verdict, legend=[] if valued else ["no numbers"]))
-    return Table(
-        heading=[f"{a} = {name}" for a, name in own if name != a],
-        more=tables,
-        legend=list(_legend(found)),
-        notes=list(_notes(found)),
-    )
+    return Table(heading=definitions, more=tables, legend=list(_legend(comparison)), notes=list(_notes(comparison)))
 
 
 def _verdict(changes: Sequence[Change], a: str, b: str) -> Iterator[str]:
     """Say what improved and what got worse, for measures that have a better direction."""
-    useful = [change for change in changes if (known := measures.get(change.measure)) is not None and known.better]
+    directed = []  # changes of measures that have a better direction
+    for change in changes:
+        measure = measures.get(change.measure)
+        if measure is not None and measure.better:
+            directed.append(change)
     for effect in ("better", "worse"):
-        some = []
-        for each in (change for change in useful if change.effect == effect):
-            values = " → ".join(in_ascii(float(record["value"])) for record in (each.before, each.after) if record)
-            some.append(f"{_name(each)} ({values})")
-        if some:
-            yield f"{effect} in {b} than in {a}: {', '.join(some)}"
-    if unsure := [_name(each) for each in useful if each.verdict == "no error"]:
-        yield f"changed, without a standard error that tells by how much: {', '.join(unsure)}"
-    if ties := [_name(each) for each in useful if each.verdict in ("tie", "equal")]:
+        entries = []
+        for change in directed:
+            if change.effect == effect:
+                records = [record for record in (change.before, change.after) if record]
+                values = " → ".join(in_ascii(float(record["value"])) for record in records)
+                entries.append(f"{_name(change)} ({values})")
+        if entries:
+            yield f"{effect} in {b} than in {a}: {', '.join(entries)}"
+    if unsure := [_name(change) for change in directed if change.verdict == "no error"]:
+        yield f"changed, but there is no standard error to judge the change by: {', '.join(unsure)}"
+    if ties := [_name(change) for change in directed if change.verdict in ("tie", "equal")]:
         yield f"no measurable difference between {a} and {b}: {', '.join(ties)}"
-    if not useful:
-        yield f"whether {b} is better than {a}, no measure here says: all describe the geometry"
+    if not directed:
+        yield f"no measure here says whether {b} is better than {a}: all of them describe the geometry"
 
 
 def _name(change: Change) -> str:
@@ -553,14 +579,19 @@ def _cells_of(change: Change) -> list[str]:
     explanation = explain(change.measure)
     unit = f" ({explanation.unit})" if explanation is not None and explanation.unit else ""
     measure = Cell(change.measure, full=title_of(change.measure, explanation) + unit)
-    values = [_value(each, change.standard_error) for each in (change.before, change.after) if each is not None]
+    records = [record for record in (change.before, change.after) if record is not None]
+    values = [_value(record, change.standard_error) for record in records]
     if change.value is None:
         return [measure, change.place, *values, MISSING, "not compared"]
     if change.verdict == "equal":
         return [measure, change.place, *values, "0", "equal"]
     row = {"value": change.value, "standard_error": change.standard_error, "low": change.low, "high": change.high}
-    p = MISSING if change.p_value is None else f"{change.p_value:.4f}" if change.p_value >= 1e-4 else "<0.0001"
-    return [measure, change.place, *values, with_error(row), "tie" if change.verdict == "tie" else p]
+    p = MISSING
+    if change.verdict == "tie":
+        p = "tie"
+    elif change.p_value is not None:
+        p = f"{change.p_value:.4f}" if change.p_value >= 1e-4 else "<0.0001"
+    return [measure, change.place, *values, with_error(row), p]
 
 
 def _value(record: Record, error: float | None) -> str:
@@ -571,47 +602,53 @@ def _value(record: Record, error: float | None) -> str:
     return Cell(text, full=with_error(record))
 
 
-def _legend(found: Comparison) -> Iterator[str]:
+def _legend(comparison: Comparison) -> Iterator[str]:
     """Explain the columns and signs."""
-    changes = [change for each in found.changes for change in each]
-    same = [each for each in changes if each.error in ("paired", "by position")]
-    blocks = {len(each.before.without) for each in same if each.low is None and each.before and each.before.without}
+    changes = list(chain.from_iterable(comparison.changes))
+    same_items = [change for change in changes if change.error in ("paired", "by position")]
+    blocks = set()
+    for change in same_items:
+        if change.low is None and change.before and change.before.without:
+            blocks.add(len(change.before.without))
     if blocks:
-        parts = " or ".join(map(str, sorted(blocks)))
+        counts = " or ".join(map(str, sorted(blocks)))
         yield (
-            f"±: paired standard error of the difference, jackknife over the same {parts} blocks of items or seeds; "
-            f"p by {found.flips} sign flips of the blocks, seed {found.seed}"
+            f"±: paired standard error of the difference, jackknife over the same {counts} blocks of items or seeds; "
+            f"p by {comparison.flips} sign flips of the blocks, seed {comparison.seed}"
         )
         if 2 / 2 ** min(blocks) > LEVEL:
-            yield f"p is at least {2 / 2 ** min(blocks):.3g} with {min(blocks)} blocks, so that every change is a tie"
-    if any(each.low is not None for each in same):
+            yield f"p is at least {2 / 2 ** min(blocks):.3g} with {min(blocks)} blocks, so every change is a tie"
+    if any(change.low is not None for change in same_items):
         yield (
             "[ ]: 95% interval of the difference of two shares (Newcombe); p by McNemar's test of the same queries, or "
-            f"by {found.flips} sign flips of the items where a query is partly right"
+            f"by {comparison.flips} sign flips of the items if a query can be partly right"
         )
-    if any(each.error == "independent" for each in changes):
-        yield "independent: not the same items in the same blocks; errors of two samples, p of the normal distribution"
-    if any(each.verdict == "tie" for each in changes):
+    if any(change.error == "independent" for change in changes):
+        yield (
+            "independent: not the same items in the same blocks; standard errors of two samples, p of the normal "
+            "distribution"
+        )
+    if any(change.verdict == "tie" for change in changes):
         yield "tie: p is 0.05 or more; of 20 numbers that did not change, one is called changed by chance"
-    if any(column.seeds for column in found.columns):
+    if any(column.seeds for column in comparison.columns):
         yield "values of several seeds are mean ± standard deviation"
 
 
-def _notes(found: Comparison) -> Iterator[str]:
+def _notes(comparison: Comparison) -> Iterator[str]:
     """Say what the standard errors assume, and which numbers were not compared and why."""
-    changes = [change for each in found.changes for change in each]
-    if any(each.error == "by position" for each in changes):
+    changes = list(chain.from_iterable(comparison.changes))
+    if any(change.error == "by position" for change in changes):
         yield (
-            "the items have no ids: row i of one column is assumed to be the item of row i of the other, as in the "
-            "same data embedded twice; if it is not, the errors are those of independent samples and hold as well"
+            "the items have no ids: row i of one column is assumed to be the same item as row i of the other, as in "
+            "the same data embedded twice; if not, the standard errors are those of independent samples and still valid"
         )
-    if any(each.verdict == "no error" for each in changes):
+    if any(change.verdict == "no error" for change in changes):
         yield (
-            "no ±: there are no standard errors (--blocks 0), none of the measure can be trusted, or there are too "
-            "many or too few rows for it"
+            "no ±: no standard errors were computed (--blocks 0), the measure has none that can be trusted, or there "
+            "are too many or too few rows for one"
         )
     obstacles: dict[str, dict[str, None]] = {}
     for change in changes:
         if change.obstacle:
             obstacles.setdefault(change.obstacle, {})[_name(change)] = None
-    yield from (f"not compared: {', '.join(some)}: {why}" for why, some in obstacles.items())
+    yield from (f"not compared: {', '.join(names)}: {obstacle}" for obstacle, names in obstacles.items())

@@ -29,49 +29,51 @@ def given_sets(image: Any, text: Any = None, *more: Any, labels: Any = None, ids
     return sets
 
 
-def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
+def _by_modality(value: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
     """Return the value for each modality: one value for all modalities, or the entries of a mapping."""
-    if not isinstance(given, Mapping):
-        return dict.fromkeys(sets, given)
-    for name in given.keys() - sets.keys():
-        raise InputError(f"{what} of {shown(name)} were given{did_you_mean(str(name), sets, listed_by='the sets')}")
-    return given
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(sets, value)
+    for name in value.keys() - sets.keys():
+        hint = did_you_mean(str(name), sets)
+        raise InputError(f"{what} were given for {shown(name)}; expected one of the sets, {', '.join(sets)}{hint}")
+    return value
 
 
-def _values(given: Any) -> Any:
-    return read_labels(given) if isinstance(given, str | Path) else given
+def _values(argument: Any) -> Any:
+    return read_labels(argument) if isinstance(argument, str | Path) else argument
 
 
-def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
-    first = given[0]
-    alone = len(given) == 1
-    if alone and isinstance(first, Mapping):
+def _sets(arguments: Sequence[Any]) -> dict[str, Embeddings]:
+    first = arguments[0]
+    only_one = len(arguments) == 1
+    if only_one and isinstance(first, str | Path):
+        return read_sets(first)
+    if only_one and isinstance(first, Mapping):
         if not first:
             raise InputError("the mapping of sets is empty; expected modality → embeddings, as in {'image': x}")
-        found = {}
-        for name, each in first.items():
+        sets = {}
+        for name, source in first.items():
             key = modality_name(name)
-            if isinstance(each, str | Path):
-                each = read_embeddings(each, modality=name)
-            found[key] = replace(each, modality=name) if isinstance(each, Embeddings) else Embeddings(each, name)
-        return found
-    if alone and isinstance(first, str | Path):
-        return read_sets(first)
+            if isinstance(source, str | Path):
+                source = read_embeddings(source, modality=name)
+            sets[key] = replace(source, modality=name) if isinstance(source, Embeddings) else Embeddings(source, name)
+        return sets
     sources = []  # (name in messages, name for a set without one, sets by modality)
-    for place, each in enumerate(given):
-        if isinstance(each, Mapping):
+    for position, source in enumerate(arguments):
+        if isinstance(source, Mapping):
             raise InputError("a mapping of sets and another set were given; put all sets into the mapping")
-        if isinstance(each, str | Path):
-            sources.append((shown(Path(each)), own_name(each), read_sides(each)))
+        if isinstance(source, str | Path):
+            sources.append((shown(Path(source)), own_name(source), read_sides(source)))
             continue
-        what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
-        embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
-        if len(given) > 2 and embeddings.modality == UNNAMED:
+        ordinals = ("the first set", "the second set", "the third set")
+        description = ordinals[position] if position < 3 else f"set {position + 1}"
+        embeddings = source if isinstance(source, Embeddings) else Embeddings(source, UNNAMED)
+        if len(arguments) > 2 and embeddings.modality == UNNAMED:
             raise InputError(
-                f"{len(given)} sets were given by position, where only two have a name; give them as a mapping, "
-                "{'image': x, 'text': y, 'audio': z}"
+                f"{len(arguments)} sets were given by position, but only the first two have default names; give them "
+                "as a mapping, {'image': x, 'text': y, 'audio': z}"
             )
-        sources.append((what, "rows", {embeddings.modality: embeddings}))
+        sources.append((description, "rows", {embeddings.modality: embeddings}))
     return dict(together(sources))
 
 
@@ -81,15 +83,15 @@ def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any,
     `column` is "label", "language" or a metadata column. Rows of sets that are too large for memory are not read yet.
     Raises InputError if a set lacks the column.
     """
-    large = is_large(*(each.vectors.shape for each in sets.values()))
-    columns = {modality: _column(each, column) for modality, each in sets.items()}
-    values = dict.fromkeys(value for each in columns.values() for value in each.tolist())
+    large = is_large(*(embeddings.vectors.shape for embeddings in sets.values()))
+    columns = {modality: _column(embeddings, column) for modality, embeddings in sets.items()}
+    values = dict.fromkeys(value for entries in columns.values() for value in entries.tolist())
     for value in sorted(values, key=_as_sorted):
-        part = {}
-        for modality, each in sets.items():
+        subset = {}
+        for modality, embeddings in sets.items():
             rows = np.flatnonzero(columns[modality] == value)
-            part[modality] = each.take(rows, vectors=chosen_rows(each.vectors, rows) if large else None)
-        yield value, part
+            subset[modality] = embeddings.take(rows, vectors=chosen_rows(embeddings.vectors, rows) if large else None)
+        yield value, subset
 
 
 def _as_sorted(value: Any) -> tuple[float, str]:
@@ -107,15 +109,15 @@ def _column(embeddings: Embeddings, column: str) -> np.ndarray:
         columns["label"] = embeddings.labels
     if embeddings.language is not None:
         columns["language"] = np.full(len(embeddings), embeddings.language)
-    whose = f"{embeddings.modality} embeddings"
+    owner = f"{embeddings.modality} embeddings"
     if column not in columns:
-        known = f"they have {', '.join(columns)}" if columns else "they carry no columns at all"
-        raise InputError(f"{whose} have no column {column!r} to group by; {known}")
+        known = f"they have {', '.join(columns)}" if columns else "they have no columns at all"
+        raise InputError(f"{owner} have no column {column!r} to group by; {known}")
     values = np.asarray(columns[column])
-    odd = [value for value in values.tolist() if isinstance(value, list | dict)]
-    if odd or values.ndim != 1:
-        example = shown(odd[0] if odd else values[0])
+    containers = [value for value in values.tolist() if isinstance(value, list | dict)]
+    if containers or values.ndim != 1:
+        example = shown(containers[0] if containers else values[0])
         raise InputError(
-            f"column {shown(column)} of {whose} holds {example}; expected one number or text per row to group by"
+            f"column {shown(column)} of {owner} holds {example}; expected one number or text per row to group by"
         )
     return values

@@ -77,7 +77,7 @@ class Measurement:
             if record.value is None:
                 where = ", ".join(map(str, record.at.values()))
                 reasons.setdefault(record.measure, {})[": ".join(filter(None, (where, record.note)))] = None
-        return {name: "; ".join(several) for name, several in reasons.items()}
+        return {name: "; ".join(of_measure) for name, of_measure in reasons.items()}
 
     @property
     def verdict(self) -> str:
@@ -106,12 +106,13 @@ class Measurement:
         groups = list(dict.fromkeys(key for record in self for key in record.at if key != "modality"))
         rows = []
         for record in self:
-            sizes, expected = [size["value"] for size in record.scaling or ()], record.expected or {}
-            about = explain(record.measure)  # None for numbers that exist only in an experiment
+            by_size = [size["value"] for size in record.scaling or ()]
+            expected = record.expected or {}
+            explanation = explain(record.measure)  # None for numbers that exist only in an experiment
             keys = ("measure", "value", "standard_error", "null_value", "n", "d")
             row = {**record.at, "set": record.at.get("modality"), **{key: record.get(key) for key in keys}}
-            row |= {key: getattr(about, key, "") for key in ("unit", "direction", "title")}
-            row |= dict(zip(("n/2", "n/4"), sizes[-2::-1], strict=False))
+            row |= {key: getattr(explanation, key, "") for key in ("unit", "direction", "title")}
+            row |= dict(zip(("n/2", "n/4"), by_size[-2::-1], strict=False))
             row |= {f"expected_{end}": expected.get(end) for end in ("low", "high")}
             rows.append(row | {"expected": expected.get("value"), "note": record.note or ""})
         numbers = ["value", "standard_error", "null_value"]
@@ -139,16 +140,15 @@ class Measurement:
         if not of_measure and name in self.notes:
             raise InputError(f"{name} was not computed: {self.notes[name]}")
         if not of_measure:
-            near = did_you_mean(str(name), self._measures, listed_by=".frame")
-            raise InputError(f"no {shown(name)} was measured{near}")
-        found = [record for record in of_measure if _is_at(record, places)]
-        if len(found) != 1:
-            near = (str([name, *reversed(record.at.values())]) for record in found or of_measure)
+            hint = did_you_mean(str(name), self._measures, listed_by=".frame")
+            raise InputError(f"{shown(name)} was not measured{hint}")
+        matches = [record for record in of_measure if _is_at(record, places)]
+        if len(matches) != 1:
+            keys = (str([name, *reversed(record.at.values())]) for record in matches or of_measure)
             raise InputError(
-                f"{[name, *places]} is {'none' if not found else len(found)} of the numbers; expected one of "
-                f"{listed(near)}"
+                f"{[name, *places]} matches {len(matches) or 'none'} of the numbers; expected one of {listed(keys)}"
             )
-        (record,) = found
+        (record,) = matches
         return Estimate(record["value"], record.standard_error, record.null_value)
 
     @property
@@ -172,7 +172,7 @@ class Measurement:
         Args:
             path: The file to write.
         """
-        _written(self.frame.to_csv(index=False), path)
+        _after_writing(self.frame.to_csv(index=False), path)
 
     def to_latex(self, path: str | Path | None = None) -> str:
         r"""Return the table in LaTeX, for a document that loads booktabs.
@@ -204,7 +204,7 @@ class Measurement:
             <BLANKLINE>
         """
         table = measurement_table(self.records, crossed=False)
-        return _written(latex(table, label="tab:geometry", measures=self._measures), path)
+        return _after_writing(latex(table, label="tab:geometry", measures=self._measures), path)
 
     def to_bibtex(self, path: str | Path | None = None) -> str:
         """Return the BibTeX entries that `to_latex` cites: this package and the sources of the measures.
@@ -231,7 +231,7 @@ class Measurement:
             }
             <BLANKLINE>
         """
-        return _written(bibtex(self._measures), path)
+        return _after_writing(bibtex(self._measures), path)
 
     def to_json(self, path: str | Path) -> None:
         """Write the records as `clip-geometry measure --json` does, for `read_rows` and `clip-geometry compare`.
@@ -239,7 +239,7 @@ class Measurement:
         Args:
             path: The file to write.
         """
-        _written(lines_of(digest([dict(record) for record in self.records]), self.records), path)
+        _after_writing(lines_of(digest([dict(record) for record in self.records]), self.records), path)
 
 
 def _is_at(record: Record, places: Sequence[Any]) -> bool:
@@ -251,7 +251,7 @@ def _is_at(record: Record, places: Sequence[Any]) -> bool:
     return names in ([], couple) or (swaps and names == couple[::-1])
 
 
-def _written(text: str, path: str | Path | None) -> str:
+def _after_writing(text: str, path: str | Path | None) -> str:
     """Return the text after writing it to the path, if there is one."""
     if path is not None:
         write_text(expanded(path), text)

@@ -98,7 +98,8 @@ def measure(
         >>> list(cg.measure({"audio": image, "text": text, "video": text + 1}, measures="cka").frame["set"])
         ['audio+text', 'audio+video', 'text+video']
     """
-    seed, blocks = seed_number(seed), None if blocks is None else whole_number(blocks, "blocks", least=0)
+    seed = seed_number(seed)
+    blocks = None if blocks is None else whole_number(blocks, "blocks", least=0)
     full_size = None if full_size is None else whole_number(full_size, "full_size")
     instance(by, str | None, "by", '"label" or the name of a column')
     instance(progress, Callable, "progress", "a function")
@@ -108,18 +109,19 @@ def measure(
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     if full_size is not None and by is not None:
         raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
-    dealt = BLOCKS if blocks is None else blocks
-    groups = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
+    jackknife_blocks = BLOCKS if blocks is None else blocks
+    groups = [({}, sets)] if by is None else [({by: value}, subset) for value, subset in split_by(sets, by)]
     records = []
     with naming_files(sets), progress("measures", len(groups) * len(names)) as advance:
-        for at, part in groups:
+        for at, subset in groups:
             try:
-                measured = MeasuredSets(part, steps, seed=seed, blocks=dealt, engine=engine)
+                measured = MeasuredSets(subset, steps, seed=seed, blocks=jackknife_blocks, engine=engine)
                 # an error, rather than a table without standard errors
                 if blocks and not 2 <= blocks <= len(measured.items):
-                    most = f"the number of items, which is {len(measured.items)}"
-                    raise InputError(f"blocks is {blocks}; expected 0 or from 2 to {most}")
-                shared, remarks = measured.context(), measured.remarks()
+                    limit = f"the number of items, which is {len(measured.items)}"
+                    raise InputError(f"blocks is {blocks}; expected 0 or from 2 to {limit}")
+                shared = measured.context()
+                remarks = measured.remarks()
                 rows = list(measure_sets(measured, names, advance, optional=optional))
                 if scaling or full_size is not None:
                     add_scaling(measured, rows, full_size)
@@ -144,11 +146,11 @@ def names_to_measure(names: Sequence[str] | str | None) -> tuple[list[str], bool
     if names is None:
         return list(CORE), True
     if isinstance(names, str) and names == ALL:
-        return list(dict.fromkeys([*(each.name for each in by_group()), *CORE])), True
-    given = names_in(names, "measures")
-    if not given:
+        return list(dict.fromkeys([*(measure.name for measure in by_group()), *CORE])), True
+    requested = names_in(names, "measures")
+    if not requested:
         raise InputError("measures is empty; give names, comma-separated, or leave it out for the core")
-    return [each.name for each in named(given)], False
+    return [measure.name for measure in named(requested)], False
 
 
 def named(names: Iterable[str]) -> list[Measure]:
@@ -156,15 +158,16 @@ def named(names: Iterable[str]) -> list[Measure]:
     numbers: dict[str, list[Measure]] = {}
     for measure in known_measures.values():
         numbers.setdefault(measure.evaluator or measure.name, []).append(measure)
-    found: dict[str, Measure] = {}
+    chosen: dict[str, Measure] = {}
     for name in names:
         if name not in known_measures and name not in numbers:
-            evaluator = [each.name for each in numbers.get(name.partition(".")[0], ())]
-            known, what = (evaluator, "evaluators") if evaluator else ([*known_measures, *numbers], "measures")
-            raise unknown("measure", name, known, f"clip-geometry list {what}")
-        for each in numbers.get(name) or [known_measures[name]]:
-            found[each.name] = each
-    return list(found.values())
+            of_evaluator = [measure.name for measure in numbers.get(name.partition(".")[0], ())]
+            if of_evaluator:
+                raise unknown("measure", name, of_evaluator, "clip-geometry list evaluators")
+            raise unknown("measure", name, [*known_measures, *numbers], "clip-geometry list measures")
+        for measure in numbers.get(name) or [known_measures[name]]:
+            chosen[measure.name] = measure
+    return list(chosen.values())
 
 
 def measure_sets(
@@ -204,20 +207,23 @@ def measure_sets(
         groups.setdefault(shared, []).append(measure)
 
     def rows_of(group: Sequence[Measure]) -> dict[str, list[Row]]:
-        found = {}
+        rows = {}
         for measure in group:
-            found[measure.name] = rows_or_notes(sets, measure, named=names is not None and not optional)
+            rows[measure.name] = rows_or_notes(sets, measure, named=names is not None and not optional)
         sets.forget(group[0].statistic)
-        return found
+        return rows
 
     if sets.small:
         # computed here once, because several threads might compute them at the same time
-        _ = sets.null, sets.items.can_be_dealt and sets.items.block_of
+        _ = sets.null
+        if sets.items.can_be_dealt:
+            _ = sets.items.block_of
     rows: dict[str, list[Row]] = {}
+    map_groups = side_by_side if sets.small else map
     with keeping_lists():
-        for found in (side_by_side if sets.small else map)(rows_of, list(groups.values())):
-            rows |= found
-            advance(len(found))
+        for of_group in map_groups(rows_of, list(groups.values())):
+            rows |= of_group
+            advance(len(of_group))
     for measure in chosen:
         yield from rows[measure.name]
 
@@ -250,19 +256,22 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
 def _require_affordable(sets: MeasuredSets, measure: Measure) -> None:
     """Raise InputError for measures that run only if named: they take minutes, or an engine cannot run them."""
     if sets.engine is not None and not (measure.aggregated or measure.statistic is Moments):
-        needs = "no function of moments and class sums, which the engine takes"
-        raise InputError(f"{needs}; without --engine it is taken here")
+        raise InputError(
+            "not a function of moments and class sums, which are all that the engine computes; leave out --engine to "
+            "compute it on this machine"
+        )
     if not measure.quadratic:
         return
-    anyway = "named in --measures it is taken all the same"
+    advice = "name it in --measures to compute it anyway"
     if sets.streamed and measure.streams:
-        raise InputError(f"time grows with n² and the rows are streamed; {anyway}")
-    work, couples = 0, sets.couples.values()
+        raise InputError(f"its time grows with n² and the rows are streamed; {advice}")
+    work = 0
+    couples = sets.couples.values()
     for one, other in couples if measure.inputs.across else ():
         work += len(sets.embeddings[one]) * len(sets.embeddings[other]) * sets.embeddings[one].dim
     if work > MOST_WORK:
-        rows_of = f"{len(couples)} couples of these sizes" if len(couples) > 1 else "sets of these sizes"
-        raise InputError(f"time grows with n², and is minutes for {rows_of}; {anyway}")
+        size = f"{len(couples)} couples of these sizes" if len(couples) > 1 else "sets of these sizes"
+        raise InputError(f"its time grows with n² and is minutes for {size}; {advice}")
 
 
 def _note(measure: Measure, at: Mapping[str, Any], error: InputError) -> Row:

@@ -39,20 +39,22 @@ class Trend:
     slope: Callable[[np.ndarray], np.ndarray]
     size: Callable[[np.ndarray], np.ndarray] = np.log
 
-    def predict(self, n: np.ndarray, values: np.ndarray, errors: np.ndarray, at: int) -> tuple[float, float]:
+    def predict(self, n: np.ndarray, values: np.ndarray, errors: np.ndarray, full_size: int) -> tuple[float, float]:
         """Predict the transformed number at another size, with its standard error, by weighted least squares.
 
         The standard error combines that of the line, widened if the line misses the values by more than their errors,
         and that of the largest set. The latter is needed because all sizes use the same items, so that the line does
         not average out their deviation from the population.
         """
-        y, errors, x = self.transformed(values), self.slope(values) * errors, self.size(n.astype(float))
-        design, there = np.stack([np.ones_like(x), x], 1) / errors[:, None], np.array([1, self.size(np.array(at))])
+        x, y = self.size(n.astype(float)), self.transformed(values)
+        errors = self.slope(values) * errors
+        design = np.stack([np.ones_like(x), x], 1) / errors[:, None]
         covariance = np.linalg.inv(design.T @ design)
         line = covariance @ design.T @ (y / errors)
         misfit = np.square(design @ line - y / errors).sum() / max(len(n) - 2, 1)
-        variance = there @ covariance @ there * max(1, misfit) + errors[-1] ** 2
-        return float(there @ line), float(np.sqrt(variance))
+        predictor = np.array([1, self.size(np.array(full_size))])
+        variance = predictor @ covariance @ predictor * max(1, misfit) + errors[-1] ** 2
+        return float(predictor @ line), float(np.sqrt(variance))
 
 
 # If rows nearer than its pair occur at the rate λ, a query ranks its pair first in a share exp(-λn) of the sets of size
@@ -113,7 +115,9 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
     """
     sets = sets.whole("scaling")
     if full_size is not None and full_size <= len(sets.items):
-        raise InputError(f"the full size is {full_size}, but {len(sets.items)} items were given; expected more")
+        raise InputError(
+            f"the full size is {full_size}, but {len(sets.items)} items were given; expected a larger full size"
+        )
     calls: dict[Any, list[tuple[Measure, Row]]] = defaultdict(list)
     for row in rows:
         measure = measures[row["measure"]]
@@ -123,47 +127,52 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
     def by_size(members: list[tuple[Measure, Row]]) -> dict[str, list[Row]]:
         return _by_size(sets, [measure for measure, _ in members], members[0][1]["at"]["modality"])
 
-    groups, taken = list(calls.values()), side_by_side if sets.small and not sets.learns else map
-    for members, found in zip(groups, taken(by_size, groups), strict=True):
+    groups = list(calls.values())
+    map_groups = side_by_side if sets.small and not sets.learns else map
+    for members, sizes in zip(groups, map_groups(by_size, groups), strict=True):
         for measure, row in members:
             whole = {"n": len(sets.items), "value": row["value"], "standard_error": row["standard_error"], "subsets": 1}
-            row |= {"scaling": [*reversed(found[measure.name]), whole]}
+            row["scaling"] = [*reversed(sizes[measure.name]), whole]
             if full_size is not None:
-                row |= {"expected": expected_at(measure, row["scaling"], full_size, row["d"])}
+                row["expected"] = expected_at(measure, row["scaling"], full_size, row["d"])
 
 
-def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str) -> dict[str, list[Row]]:
+def _by_size(sets: MeasuredSets, measures: Sequence[Measure], place: str) -> dict[str, list[Row]]:
     """Return the values of measures that read the result of one call, by name, from the largest subsets to the
     smallest."""
-    found: dict[str, list[Row]] = {measure.name: [] for measure in together}
+    by_name: dict[str, list[Row]] = {measure.name: [] for measure in measures}
     for halvings in range(1, HALVINGS + 1):
         n = len(sets.items) // 2**halvings
         if n < 2:
             break
         try:
-            values = _values(_subsets(sets, n), together, place)
-            unseen = _values(_subsets(sets, n, unseen=True), together, place) if sets.learns and halvings == 1 else {}
+            values = _values(_subsets(sets, n), measures, place)
+            unseen = _values(_subsets(sets, n, unseen=True), measures, place) if sets.learns and halvings == 1 else {}
         except InputError:  # too few items
             break
-        for name, each in values.items():
+        for name, in_subsets in values.items():
             # disjoint subsets are independent, but further divisions use the same items
-            error = np.sqrt(np.reshape(each, (DEALS, -1)).var(axis=1, ddof=1).mean() / (len(sets.items) // n))
-            size = {"n": n, "value": float(np.mean(each)), "standard_error": float(error), "subsets": len(each)}
-            found[name].append(size | ({"unseen": float(np.mean(unseen[name]))} if name in unseen else {}))
-    return found
+            error = np.sqrt(np.reshape(in_subsets, (DEALS, -1)).var(axis=1, ddof=1).mean() / (len(sets.items) // n))
+            mean = float(np.mean(in_subsets))
+            size = {"n": n, "value": mean, "standard_error": float(error), "subsets": len(in_subsets)}
+            if name in unseen:
+                size["unseen"] = float(np.mean(unseen[name]))
+            by_name[name].append(size)
+    return by_name
 
 
-def _values(views: Iterator[View], together: Sequence[Measure], place: str) -> dict[str, list[float]]:
+def _values(views: Iterator[View], measures: Sequence[Measure], place: str) -> dict[str, list[float]]:
     """Return the values in each view, for the measures that exist in all views."""
-    first, found = together[0], {measure.name: [] for measure in together}
+    first = measures[0]
+    values: dict[str, list[float]] = {measure.name: [] for measure in measures}
     for view in views:
         result = first.function(*view.arguments(first, place), **first.options)
-        for measure in together:
+        for measure in measures:
             try:
-                found.get(measure.name, []).append(float(measure.pick(result)))
+                values.get(measure.name, []).append(float(measure.pick(result)))
             except KeyError:  # for example, no ten nearest of eight rows
-                found.pop(measure.name, None)
-    return found
+                values.pop(measure.name, None)
+    return values
 
 
 def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[View]:
@@ -171,19 +180,20 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
 
     With `unseen`, the pipeline is fitted on the items outside the subset instead of on all items.
     """
-    rng, items = np.random.default_rng(sets.seed), sets.items.of_rows
+    rng = np.random.default_rng(sets.seed)
+    items = sets.items.of_rows
     for _ in range(DEALS):
         order = rng.permutation(len(sets.items))
         for k in range(len(sets.items) // n):
             inside = np.isin(np.arange(len(sets.items)), order[k * n : (k + 1) * n])
             # class prompts have item -1, which indexes the appended entry, so they are in all subsets
-            chosen, outside = (
-                {name: np.append(some, True)[numbers] for name, numbers in items.items()} for some in (inside, ~inside)
-            )
-            part = sets.part(chosen)
-            fitted = sets.part(outside, refit=True).fitted if unseen else None
-            rows = {name: each.vectors for name, each in part.embeddings.items()}
-            yield View(part.embeddings, fitted.transform(rows)) if fitted else part
+            subset = sets.part({name: np.append(inside, True)[numbers] for name, numbers in items.items()})
+            if unseen:
+                outside = {name: np.append(~inside, True)[numbers] for name, numbers in items.items()}
+                fitted = sets.part(outside, refit=True).fitted
+                rows = {name: embeddings.vectors for name, embeddings in subset.embeddings.items()}
+                subset = View(subset.embeddings, fitted.transform(rows)) if fitted else subset
+            yield subset
 
 
 def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int) -> Row:
@@ -219,39 +229,42 @@ def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int
         'an extreme follows the rarest rows, which a sample lacks'
     """
 
-    def refused(note: str) -> Row:
+    def without_value(note: str) -> Row:
         return {"n": full_size, "note": note}
 
-    trends = next((each for part, each in TRENDS.items() if part in measure.name), "no trend of it is known")
+    trends = next((trends for part, trends in TRENDS.items() if part in measure.name), "it has no known trend")
     if isinstance(trends, str):
-        return refused(trends)
-    enough = [size for size in scaling if size["n"] >= ENOUGH * measure.least_n]
-    if len(enough) < 3:
-        return refused(f"three sizes are needed, a quarter of the items at least {ENOUGH * measure.least_n}")
-    n, values = (np.array([size[key] for size in enough]) for key in ("n", "value"))
+        return without_value(trends)
+    least = ENOUGH * measure.least_n
+    sizes = [size for size in scaling if size["n"] >= least]
+    if len(sizes) < 3:
+        return without_value(f"three sizes are needed, so a quarter of the items must be at least {least}")
+    n, values = (np.array([size[key] for size in sizes]) for key in ("n", "value"))
     if full_size > n[-1] ** 2 / n[0]:
-        return refused(f"the trend is known for a factor of {n[-1] / n[0]:.0f}, from {n[0]} to {n[-1]} items")
-    errors = [size["standard_error"] for size in enough]
+        return without_value(f"the trend is known for a factor of {n[-1] / n[0]:.0f}, from {n[0]} to {n[-1]} items")
+    errors = [size["standard_error"] for size in sizes]
     # all items have the error of halves if they have none of their own
     errors = np.array([*errors[:-1], errors[-2] if errors[-1] is None else errors[-1]])
     half = scaling[-2]
     if abs(half.get("unseen", half["value"]) - half["value"]) > Z * errors.max():
-        return refused(
-            f"the pipeline was fitted on these items: {half['n']} others have {half['unseen']:.4g} after it, and of "
-            f"these {half['value']:.4g}; fit it on other items, and measure what apply writes"
+        return without_value(
+            f"the pipeline was fitted on these items: {half['n']} other items have {half['unseen']:.4g} after it, but "
+            f"{half['n']} of these have {half['value']:.4g}; fit it on other items, and measure the output of apply"
         )
     low, high = (float(d) if bound == "d" else float(bound) for bound in measure.range)
     if not errors.all() or np.isin(values, (low, high)).any():
-        return refused("it is the same in all subsets of a size, or at an end of its range")
-    found, misses = [], []
+        return without_value("it is the same in all subsets of a size, or at an end of its range")
+    predictions, misses = [], []
     for trend in trends:
         predicted, error = trend.predict(n[:-1], values[:-1], errors[:-1], n[-1])
         if abs(predicted - trend.transformed(values)[-1]) > error:
             misses.append(trend.value(predicted))
         predicted, error = trend.predict(n, values, errors, full_size)
-        found.append([trend.value(predicted + sign * Z * error) for sign in (0, -1, 1)])
+        predictions.append([trend.value(predicted + sign * Z * error) for sign in (0, -1, 1)])
     if len(misses) == len(trends):
-        return refused(f"the smaller sizes predict {misses[0]:.4g} for {n[-1]} items, which have {values[-1]:.4g}")
-    value, ends = np.mean([each[0] for each in found]), np.clip(found, low, high)
-    value = np.clip(value, low, high)
+        return without_value(
+            f"the smaller sizes predict {misses[0]:.4g} for {n[-1]} items, but these have {values[-1]:.4g}"
+        )
+    value = np.clip(np.mean([value for value, _, _ in predictions]), low, high)
+    ends = np.clip(predictions, low, high)
     return {"n": full_size, "value": float(value), "low": float(ends.min()), "high": float(ends.max())}

@@ -87,37 +87,39 @@ class MeasuredSets(View):
         engine: "Engine | None" = None,
         in_memory: bool = False,
     ):
-        for modality, each in instance(sets, Mapping, "sets", "a mapping of modality → Embeddings").items():
-            instance(each, Embeddings, f"sets[{modality!r}]", "Embeddings")
+        for modality, embeddings in instance(sets, Mapping, "sets", "a mapping of modality → Embeddings").items():
+            instance(embeddings, Embeddings, f"sets[{modality!r}]", "Embeddings")
         if engine is not None and not hasattr(engine, "spent"):
-            raise InputError(f"engine is {shown(engine)}; expected one of open_engine")
+            raise InputError(f"engine is {shown(engine)}; expected an engine from open_engine")
         self.steps = parse_pipeline(steps)
-        self.seed, self.blocks = seed_number(seed), whole_number(blocks, "blocks", least=0)
-        self.engine, self.in_memory = engine, in_memory
-        large = is_large(*(each.vectors.shape for each in sets.values()))
+        self.seed = seed_number(seed)
+        self.blocks = whole_number(blocks, "blocks", least=0)
+        self.engine = engine
+        self.in_memory = in_memory
+        large = is_large(*(embeddings.vectors.shape for embeddings in sets.values()))
         self.streamed = not in_memory and (large or engine is not None)
         self._raw = stream(sets, name, engine) if self.streamed else None
         if not self.streamed:
-            for modality, each in sets.items():
-                as_rows(each.vectors, name=modality)
+            for modality, embeddings in sets.items():
+                as_rows(embeddings.vectors, name=modality)
         super().__init__(sets, self._raw, self.steps)
-        for each in sets.values():
-            release(each.vectors)
+        for embeddings in sets.values():
+            release(embeddings.vectors)
         self.items = Items(sets, blocks=blocks, seed=seed)
         self.learns = any(step.fits for step in self.steps)
-        self._many = not self.streamed and max(map(len, self.rows.values())) > QUADRATIC_ROWS
-        self._from_sums = self.streamed or self._many  # whether sums replace the rows without each block
+        self._many_rows = not self.streamed and max(map(len, self.rows.values())) > QUADRATIC_ROWS
+        self._from_sums = self.streamed or self._many_rows  # whether sums replace the rows without each block
         # whether measures can run in parallel threads; fitting without each block suppresses warnings, which are not
         # per thread
         self.small = not self._from_sums and not (self.learns and blocks > 1)
         # results by call (see `call_of`) and place
         self._results: dict[Any, Any] = {}
-        self._without: dict[Any, list[Any]] = {}
+        self._results_without_blocks: dict[Any, list[Any]] = {}
         self._shares: dict[Any, Mapping[str, Share]] = {}
         # objects that several calls share
         self._statistics: dict[tuple[type[Statistic], str, str], Statistic] = {}
-        self._parts: dict[tuple[str, tuple[str, str] | None], Dealt] = {}
-        self._views: dict[int, View] = {}
+        self._dealt_rows: dict[tuple[str, tuple[str, str] | None], Dealt] = {}
+        self._views_without_block: dict[int, View] = {}
 
     def context(self) -> Row:
         """Return the fields that all rows of these sets share."""
@@ -131,10 +133,11 @@ class MeasuredSets(View):
 
     def remarks(self) -> list[str]:
         """Return remarks on the sets that precede any number, such as pairs out of order and duplicated rows."""
-        with ThreadPoolExecutor(1) as beside:
-            if self._many:  # generating the noise of many rows takes as long, and uses one thread
-                beside.submit(getattr, self, "null")
-            all_rows = self.engine is None and can_be_held(*(each.vectors.shape for each in self.embeddings.values()))
+        with ThreadPoolExecutor(1) as executor:
+            if self._many_rows:  # generating the noise of many rows takes as long, and uses one thread
+                executor.submit(getattr, self, "null")
+            shapes = [embeddings.vectors.shape for embeddings in self.embeddings.values()]
+            all_rows = self.engine is None and can_be_held(*shapes)
             return list(remarks_on(self.embeddings, self.couples.values(), self.pairs_of, all_rows=all_rows))
 
     # --- the same sets in other forms
@@ -148,27 +151,26 @@ class MeasuredSets(View):
         sets: dict[str, Embeddings] = {}
         generator = torch.Generator().manual_seed(self.seed)
         for k, modality in enumerate(sorted(self.embeddings)):
-            each = self.embeddings[modality]
-            n, d = each.vectors.shape
+            embeddings = self.embeddings[modality]
+            n, d = embeddings.vectors.shape
             if self._raw is None:
                 squares = 0.0
                 for start in range(0, n, 4096):
-                    squares += float(np.square(each.vectors[start : start + 4096].astype(np.float64)).sum())
+                    squares += float(np.square(embeddings.vectors[start : start + 4096].astype(np.float64)).sum())
                 rows = torch.randn((n, d), generator=generator, dtype=torch.float64)
                 noise: Any = rows.mul_(float(np.sqrt(squares / (n * d)))).numpy()
             else:
-                any_scale = bool(self.steps) and self.steps[0].name == "normalize"
                 squares = n * d
-                if not any_scale:
+                if not (self.steps and self.steps[0].name == "normalize"):  # which makes the scale irrelevant
                     squares = self._raw[modality].aggregate(float, _add_squares, operator.add, BLOCK)
                 noise = gaussian_rows((n, d), self.seed + k, math.sqrt(squares / (n * d)))
-            sets[modality] = replace(each, vectors=noise)
+            sets[modality] = replace(embeddings, vectors=noise)
         return self._with(sets, blocks=0, name=" (null)")
 
     def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> "MeasuredSets":
         """Return these sets with some of them replaced, in the same order."""
-        same = {"seed": self.seed, "blocks": self.blocks, "engine": self.engine, "in_memory": self.in_memory}
-        return MeasuredSets({**self.embeddings, **sets}, self.steps, **same | changes)
+        options = {"seed": self.seed, "blocks": self.blocks, "engine": self.engine, "in_memory": self.in_memory}
+        return MeasuredSets({**self.embeddings, **sets}, self.steps, **options | changes)
 
     def whole(self, what: str) -> "MeasuredSets":
         """Return the same sets with all rows in memory.
@@ -180,8 +182,8 @@ class MeasuredSets(View):
         if self.streamed and self.engine is not None:
             raise InputError(f"{what} needs all rows in memory; leave --engine out")
         if self.streamed and not can_be_held(*shapes):
-            size = f"{sum(8 * n * d for n, d in shapes) / 1e9:.3g} GB of {memory() / 1e9:.3g}"
-            raise InputError(f"{what} needs all rows in memory, where they would take {size}; measure a part of them")
+            size = f"{sum(8 * n * d for n, d in shapes) / 1e9:.3g} GB of {memory() / 1e9:.3g} GB"
+            raise InputError(f"{what} needs all rows in memory, where they would take {size}; measure a sample of them")
         return self._whole if self.streamed else self
 
     @cached_property
@@ -200,28 +202,29 @@ class MeasuredSets(View):
                 continue
             classes, codes = np.unique(np.asarray(text.labels), return_inverse=True)
             if len(classes) < len(text):
-                ids, rows = np.array([f"class-{label}" for label in classes]), ensemble(text.vectors, codes)
+                ids = np.array([f"class-{label}" for label in classes])
+                rows = ensemble(text.vectors, codes)
                 ensembles[modality] = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
         return self._with(ensembles) if ensembles else self
 
     def part(self, chosen: Mapping[str, np.ndarray], *, refit: bool = False) -> View:
         """Return some rows of each modality, after the pipeline fitted on all rows or, with `refit`, fitted on these
         rows."""
-        kept = {modality: each.take(chosen[modality]) for modality, each in self.embeddings.items()}
+        subsets = {modality: embeddings.take(chosen[modality]) for modality, embeddings in self.embeddings.items()}
         if not refit:
-            return View(kept, {name: np.asarray(rows)[chosen[name]] for name, rows in self.rows.items()})
+            return View(subsets, {name: np.asarray(rows)[chosen[name]] for name, rows in self.rows.items()})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the same warnings were shown once for all rows
-            return View(kept, steps=self.steps)
+            return View(subsets, steps=self.steps)
 
     def _without_block(self, block: int) -> View:
         """Return the rows outside the block, after a pipeline that is fitted on them."""
-        if block in self._views:
-            return self._views[block]
+        if block in self._views_without_block:
+            return self._views_without_block[block]
         outside = {modality: blocks != block for modality, blocks in self.items.block_of.items()}
         view = self.part(outside, refit=self.learns)
         if self.blocks * sum(rows.nbytes for rows in view.rows.values()) < KEPT_BYTES:
-            self._views[block] = view
+            self._views_without_block[block] = view
         return view
 
     # --- numbers
@@ -245,18 +248,19 @@ class MeasuredSets(View):
             return self.whole(measure.name).row(measure, place)
         couple = self.couples.get(place)
         if measure.takes == "classes" and couple and self._by_class is not self:
-            several = len(self.embeddings[couple[1]]) / len(self._by_class.embeddings[couple[1]])
-            said = f"class texts are unit means of {several:g} unit prompts, made before the pipeline"
-            return self._by_class.row(measure, place) | {"note": said}
+            prompts = len(self.embeddings[couple[1]]) / len(self._by_class.embeddings[couple[1]])
+            note = f"class texts are unit means of {prompts:g} unit prompts, computed before the pipeline"
+            return self._by_class.row(measure, place) | {"note": note}
         arguments = self.arguments(measure, place)
-        n, d = len(arguments[0]), self.rows[couple[0] if couple else place].shape[1]
-        found: list[Any] = []
+        n = len(arguments[0])
+        d = self.rows[couple[0] if couple else place].shape[1]
+        results: list[Any] = []
         # errors first, because the value can use their moments
         for compute in (self.errors, self.value, self.null.value):
-            found.append(compute(measure, place))
+            results.append(compute(measure, place))
             if self.streamed:  # free the blocks of this pass before the next one uses other sizes
                 give_back()
-        errors, value, null_value = found
+        errors, value, null_value = results
         row = {
             "measure": measure.name,
             "value": value,
@@ -268,14 +272,17 @@ class MeasuredSets(View):
             **errors,
         }
         notes = [measure.remark(*arguments)] if measure.remark else []
-        if measure.takes == "distinct pairs" and couple and n < (several := len(self.pairs_of(*couple)[0])):
-            notes.append(f"one pair of each item, {n} of {several}")
+        if measure.takes == "distinct pairs" and couple:
+            all_pairs = len(self.pairs_of(*couple)[0])
+            if n < all_pairs:
+                notes.append(f"one pair of each item, {n} of {all_pairs} pairs")
         if measure.takes == "matched sets" and couple:
             for name, matched in zip(couple, arguments, strict=False):
-                if (left_out := len(self.rows[name]) - len(matched)) > 0:
+                left_out = len(self.rows[name]) - len(matched)
+                if left_out > 0:
                     notes.append(f"{left_out} of {len(self.rows[name])} {name} rows have no pair and are left out")
-        could = self.streamed and measure.statistic is Moments and self.items.can_be_dealt and not self.learns
-        if could and Moments.too_large(self.blocks + 1, d):
+        from_moments = self.streamed and measure.statistic is Moments and self.items.can_be_dealt and not self.learns
+        if from_moments and Moments.too_large(self.blocks + 1, d):
             notes.append(f"no standard error: moments of {d} columns without each block take too much memory")
         note = "; ".join(filter(None, notes))
         return {**row, "note": note} if note else row
@@ -305,12 +312,12 @@ class MeasuredSets(View):
         """
         if share := self._share(measure, place):
             low, high = share.interval
-            found = {"standard_error": share.standard_error, "low": low, "high": high}
+            fields = {"standard_error": share.standard_error, "low": low, "high": high}
             if share.means_of_items is None:
-                return found
-            asked, values = share.means_of_items
-            blocks = digest([self.items.identity["item_blocks"], asked])
-            return {**found, "by_item": values, **self.items.identity, "item_blocks": blocks}
+                return fields
+            items, values = share.means_of_items
+            blocks = digest([self.items.identity["item_blocks"], items])
+            return {**fields, "by_item": values, **self.items.identity, "item_blocks": blocks}
         if not measure.smooth or (measure.quadratic and self._from_sums) or not self.items.can_be_dealt:
             return {}
         without = []
@@ -323,32 +330,38 @@ class MeasuredSets(View):
 
     def forget(self, statistic: type[Statistic] | None) -> None:
         """Drop a statistic of these rows and of their noise that no further measure needs. Small sets keep theirs."""
-        for sets in () if self.small else filter(None, (self, self.__dict__.get("null"))):
-            sets._statistics = {key: found for key, found in sets._statistics.items() if key[0] is not statistic}
+        if self.small:
+            return
+        null = self.__dict__.get("null")  # not computed for this
+        for statistics in (self._statistics, {} if null is None else null._statistics):
+            for key in [key for key in statistics if key[0] is statistic]:
+                del statistics[key]
 
     def _share(self, measure: Measure, place: str) -> Share | None:
         """Return the number as a mean over queries, for a standard error over items; None if it is not one, or for many
         rows."""
-        if measure.shares is None or self.streamed or (self._many and measure.quadratic):
+        if measure.shares is None or self.streamed or (self._many_rows and measure.quadratic):
             return None
         if not self.blocks or len(self.items) < 2:
             return None
         key = (*call_of(measure), place)
         if key not in self._shares:
-            arguments, couple = self.arguments(measure, place), self.couples[place]
+            arguments = self.arguments(measure, place)
+            couple = self.couples[place]
             rows: Sequence[Any] = slice(None), slice(None)
             if measure.takes == "matched sets":
                 i, j = self.pairs_of(*couple)
                 rows = (np.unique(i), np.unique(j)) if len(arguments) > 2 else (i, j)
             items = []
-            for name, each in zip(couple, rows, strict=True):
-                items.append(torch.from_numpy(self.items.of_rows[name][each]))
+            for name, chosen in zip(couple, rows, strict=True):
+                items.append(torch.from_numpy(self.items.of_rows[name][chosen]))
             self._shares[key] = measure.shares(*arguments, items=tuple(items), **measure.options)
         return self._shares[key].get(measure.attribute or "")
 
     def _result(self, measure: Measure, place: str) -> Any:
         """Return the result of the function on all rows, from the statistic that its measures share."""
-        key, statistic = (*call_of(measure), place), measure.statistic
+        key = (*call_of(measure), place)
+        statistic = measure.statistic
         if self._from_sums and statistic is not None and statistic.includes_all and not measure.quadratic:
             with suppress(InputError):  # without a block there may be too few rows
                 self._without_each(measure, place)
@@ -356,62 +369,65 @@ class MeasuredSets(View):
                 return self._results[key]
         arguments = self.arguments(measure, place)
         if statistic is not None and not self.streamed:
-            of_all = statistic, measure.takes, place
+            statistic_key = statistic, measure.takes, place
             with suppress(InputError):  # the function below raises the error for the user, which is about the rows
-                if of_all not in self._statistics:
-                    self._statistics[of_all] = statistic.of(*arguments)
-                return measure.function(self._statistics[of_all], **measure.options)
+                if statistic_key not in self._statistics:
+                    self._statistics[statistic_key] = statistic.of(*arguments)
+                return measure.function(self._statistics[statistic_key], **measure.options)
         return measure.function(*arguments, **measure.options)
 
     def _without_each(self, measure: Measure, place: str) -> list[Any]:
         """Return the results of the function without each block, from the statistic if that is cheaper than one by one.
 
-        For many rows this also gives the result of all rows, as that of the rows without an additional, empty block.
+        For many rows this also gives the result of all rows, which is computed as leaving out an additional, empty
+        block.
         """
         key = (*call_of(measure), place)
-        if key in self._without:
-            return self._without[key]
-        parts = None if self.learns or measure.statistic is None else self._dealt_arguments(measure, place)
-        shared = None if parts is None else measure.without_each(*parts)
-        results = list(shared or ())
-        if shared is not None and self._from_sums:
+        if key in self._results_without_blocks:
+            return self._results_without_blocks[key]
+        dealt = None if self.learns or measure.statistic is None else self._dealt_arguments(measure, place)
+        from_statistic = None if dealt is None else measure.without_each(*dealt)
+        results = list(from_statistic or ())
+        if from_statistic is not None and self._from_sums:
             self._results[key] = results.pop()
-        elif shared is None and not self.streamed:
+        elif from_statistic is None and not self.streamed:
             for block in range(self.blocks):
                 arguments = self._without_block(block).arguments(measure, place)
                 results.append(measure.function(*arguments, **measure.options))
-        self._without[key] = results
+        self._results_without_blocks[key] = results
         return results
 
     def _dealt_arguments(self, measure: Measure, place: str) -> tuple[Any, ...] | None:
-        """Return the arguments of the measure, assigned to blocks; None if its rows are not those of a set or of pairs.
+        """Return the arguments of the measure with their rows assigned to blocks.
 
-        The assigned rows are cached, together with the work that measures share.
+        None for measures that take neither the rows of a set nor pairs of rows. The assigned rows are cached, together
+        with the work that measures share.
         """
-        couple, found = self.couples.get(place), []
+        couple = self.couples.get(place)
+        arguments = []
         if couple and measure.takes not in ("two sets", "pairs", "distinct pairs"):
             return None
         pairs = (None, None)
         if couple and measure.takes != "two sets":
             pairs = self.pairs_of(*couple, distinct=measure.takes == "distinct pairs")
-        dealt = self.items.can_be_dealt
         for modality, paired in zip(couple or (place,), pairs, strict=False):
             rows = self.rows[modality]
             if self._from_sums and paired is not None and np.array_equal(paired, range(len(rows))):
                 paired = None  # lets all couples share the rows
             key = modality, None if paired is None else couple
-            part = self._parts.get(key)
-            if part is None:
-                block_of = self.items.block_of[modality] if dealt else np.full(len(rows), -1)
+            dealt = self._dealt_rows.get(key)
+            if dealt is None:
+                block_of, blocks = np.full(len(rows), -1), 0
+                if self.items.can_be_dealt:
+                    block_of, blocks = self.items.block_of[modality], self.blocks
                 if paired is not None:
                     rows, block_of = taken(rows, paired), block_of[paired]
-                blocks = (self.blocks if dealt else 0) + self._from_sums
-                part = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks)
+                dealt = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks + self._from_sums)
                 # caching the pairs of all couples would need the memory of all sets
-                if not self._many or paired is None:
-                    part = self._parts.setdefault(key, part)  # setdefault, because another thread may have been first
-            found.append(part)
-        return (*found, *(() if couple else self.arguments(measure, place)[1:]))
+                if not self._many_rows or paired is None:
+                    dealt = self._dealt_rows.setdefault(key, dealt)  # another thread may have been first
+            arguments.append(dealt)
+        return (*arguments, *(() if couple else self.arguments(measure, place)[1:]))
 
 
 def call_of(measure: Measure) -> tuple[Any, ...]:
@@ -426,14 +442,14 @@ def stream(sets: Mapping[str, Embeddings], note: str = "", engine: "Engine | Non
     give the same numbers as in memory.
     """
     rows: dict[str, StreamedRows] = {}
-    large = is_large(*(each.vectors.shape for each in sets.values()))
-    for modality, each in sets.items():
-        vectors: Any = each.vectors
+    large = is_large(*(embeddings.vectors.shape for embeddings in sets.values()))
+    for modality, embeddings in sets.items():
+        vectors: Any = embeddings.vectors
         size = vectors.shape[1] * getattr(getattr(vectors, "dtype", None), "itemsize", 4)
-        watch = PassProgress(f"{modality}{note}", len(vectors), size) if engine is None else None
-        whole = StreamedRows.of(vectors, name=modality, watch=watch)
-        as_matrix(whole, name=modality)
-        rows[modality] = whole if engine is None else engine.stream(whole)
+        pass_progress = PassProgress(f"{modality}{note}", len(vectors), size) if engine is None else None
+        streamed = StreamedRows.of(vectors, name=modality, watch=pass_progress)
+        as_matrix(streamed, name=modality)
+        rows[modality] = streamed if engine is None else engine.stream(streamed)
         if not large:
             rows[modality].stored = torch.float64
     return rows

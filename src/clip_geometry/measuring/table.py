@@ -36,7 +36,7 @@ SIZE_FIELDS = ("n", "d")
 MODEL = "CLIP ViT-B/16 on COCO"  # its values are shown below the table for comparison
 ARROWS = {"lower": "↓", "higher": "↑"}
 
-R = TypeVar("R", bound=Row)
+RowType = TypeVar("RowType", bound=Row)
 
 
 def measurement_table(records: Sequence[Row], *, crossed: bool = True) -> Table:
@@ -81,14 +81,15 @@ def numbers_table(
         explanations: Maps measures to their explanations.
         spare_n: Whether n may be left out on a narrow terminal.
     """
-    found, varying = runs(rows), places(rows)
+    all_runs = runs(rows)
+    varying = places(rows)
     for name in SIZE_FIELDS:
         if len({words(row, name) for row in rows} - {""}) > 1:  # rows that lack a field do not make it vary
             varying.append(name)
     by_measure: dict[str, list[tuple[Row, list[str]]]] = {}
-    for run in found:
+    for run in all_runs:
         for row in run.rows:
-            cells = [run.label] if len(found) > 1 else []
+            cells = [run.label] if len(all_runs) > 1 else []
             cells += [words(row, name) for name in varying]
             by_measure.setdefault(row["measure"], []).append((row, cells))
     groups: dict[str, list[list[str]]] = {}
@@ -97,7 +98,7 @@ def numbers_table(
         group = "other" if explanation is None else explanation.group
         groups.setdefault(group, []).extend(_rows_of(name, members, explanation))
     columns = [TableColumn("measure", shared=True), TableColumn("set")]
-    columns += [TableColumn("run")] if len(found) > 1 else []
+    columns += [TableColumn("run")] if len(all_runs) > 1 else []
     for name in varying:
         size = TableColumn(name, "number", spare=2 if spare_n and name == "n" else 0)
         columns.append(size if name in SIZE_FIELDS else TableColumn(name))
@@ -108,7 +109,7 @@ def numbers_table(
         TableColumn("direction", shared=True, spare=3),
         TableColumn("range", shared=True, spare=1),
     ]
-    labels = [f"{run.label} = {run.heading}" for run in found] if len(found) > 1 else []
+    labels = [f"{run.label} = {run.heading}" for run in all_runs] if len(all_runs) > 1 else []
     return Table(columns, {group: groups[group] for group in sorted(groups, key=group_order)}, heading=labels)
 
 
@@ -138,13 +139,14 @@ def set_of(row: Row) -> str:
     return str((row.get("at") or {}).get("modality") or "")
 
 
-def couples(rows: Iterable[R]) -> list[R]:
+def couples(rows: Iterable[RowType]) -> list[RowType]:
     """Return the numbers of couples among three modalities or more, if they are not of groups."""
-    found = []
+    of_couples = []
     for row in rows:
-        alone = (row.get("at") or {}).keys() == {"modality"}
-        found += [row] if alone and "+" in set_of(row) and row.get("value") is not None else []
-    return found
+        ungrouped = (row.get("at") or {}).keys() == {"modality"}
+        if ungrouped and "+" in set_of(row) and row.get("value") is not None:
+            of_couples.append(row)
+    return of_couples
 
 
 def names_of(rows: Iterable[Row]) -> list[str]:
@@ -157,7 +159,8 @@ def matrices(rows: Sequence[Row]) -> list[Table]:
     tables = []
     for measure in dict.fromkeys(row["measure"] for row in rows):
         members = [row for row in rows if row["measure"] == measure]
-        names, cells = names_of(members), {}
+        names = names_of(members)
+        cells = {}
         for row in members:
             first, second = sorted(set_of(row).split("+"))
             cells[first, second] = with_error(row, row.get("null_value"))
@@ -171,7 +174,8 @@ def _scaling_table(records: Sequence[Row]) -> Table:
     """Return the values at n/8, n/4, n/2 and n items, and the values to expect at full size."""
     full = next((record["expected"]["n"] for record in records if record.get("expected")), None)
     groups = list(dict.fromkeys(key for record in records for key in record["at"] if key != "modality"))
-    rows, unexpected = [], {}
+    rows = []
+    unexpected: dict[str, dict[str, None]] = {}  # why no value can be expected → measures
     for record in records:
         sizes = [number(size["value"]) for size in record["scaling"]][-4:]
         expected = record.get("expected") or {}
@@ -185,11 +189,11 @@ def _scaling_table(records: Sequence[Row]) -> Table:
         rows.append(row)
     items = {record["scaling"][-1]["n"] for record in records}
     n = f"n = {items.pop()} items; " if len(items) == 1 else ""
-    legend = [f"value by size: {n}below n the mean over random subsets, through the pipeline of all items"]
+    legend = [f"value by size: {n}below n, the mean over random subsets, with the pipeline fitted on all items"]
     if full:
-        held = "an interval meant to hold 95%, which held 93% at 4 n and 88% at 8 n in trials (docs/null_value.md)"
-        legend.append(f"at {full}: what a fit of the trend predicts, with {held}")
-    notes = [f"at {full}, nothing is expected of {', '.join(each)}: {note}" for note, each in unexpected.items()]
+        interval = "an interval meant to cover 95%, which covered 93% at 4 n and 88% at 8 n in trials"
+        legend.append(f"at {full}: the prediction of a fit of the trend, with {interval} (docs/null_value.md)")
+    notes = [f"at {full}, no value is expected for {', '.join(names)}: {note}" for note, names in unexpected.items()]
     columns = list(map(TableColumn, ("measure", *groups, "set")))
     for end in ("n/8", "n/4", "n/2", "n", *([f"at {full}"] if full else [])):
         columns.append(TableColumn(end, "number", spare=int(end == "n/8")))
@@ -199,13 +203,14 @@ def _scaling_table(records: Sequence[Row]) -> Table:
 def _sizes(records: Sequence[Row]) -> list[str]:
     """Return "1000 image and 5000 text rows in 512 dimensions" if the records say all of it, else the n and d they
     share."""
-    counts, dimensions, whole = {}, set(), True
+    counts, dimensions = {}, set()
+    grouped = False
     for record in records:
         if getattr(explain(record["measure"]), "takes", "") == "rows" and set_of(record) != "both":
             counts[set_of(record)] = record.get("n")
             dimensions.add(record.get("d"))
-            whole = whole and record["at"].keys() == {"modality"}
-    if whole and len(dimensions) == 1:
+            grouped = grouped or record["at"].keys() != {"modality"}
+    if not grouped and len(dimensions) == 1:
         rows = [f"{n} {modality}".removesuffix(" rows") for modality, n in counts.items()]
         return [f"{listed(rows)} rows in {dimensions.pop()} dimensions"]
     shared = {name: {record.get(name) for record in records} for name in SIZE_FIELDS}
@@ -218,9 +223,9 @@ def _sizes(records: Sequence[Row]) -> list[str]:
 def _legend(records: Sequence[Row]) -> Iterator[str]:
     """Explain the columns and signs."""
     blocks = {record.get("jackknife_blocks") for record in records} - {None, 0}
-    many = f", jackknife over {blocks.pop()} blocks of items; not shown where it is 0" if len(blocks) == 1 else ""
+    jackknife = f", jackknife over {blocks.pop()} blocks of items; not shown where it is 0" if len(blocks) == 1 else ""
     if any(record.get("standard_error") is not None and record.get("low") is None for record in records):
-        yield f"±: standard error{many}"
+        yield f"±: standard error{jackknife}"
     if any(record.get("low") is not None for record in records):
         yield "[ ]: 95% interval of a share, over queries and items, with the pipeline as it was fitted"
     if any(record.get("null_value") is not None for record in records):
@@ -232,10 +237,12 @@ def _legend(records: Sequence[Row]) -> Iterator[str]:
     across = {set_of(record) for record in records if "image" in record["measure"] or "text" in record["measure"]}
     named = sorted(place.split("+") for place in across if "+" in place)
     named += [sorted({set_of(record) for record in records} - {"both", ""})] if "both" in across else []
-    for first, second in [couple for couple in named if len(couple) == 2 and couple != ["image", "text"]][:1]:
+    others = [couple for couple in named if len(couple) == 2 and couple != ["image", "text"]]
+    if others:
+        first, second = others[0]
         yield (
-            "image and text in the name of a measure are the first and the second set: "
-            f"of {first}+{second}, {first} and {second}"
+            "image and text in the name of a measure mean the first and the second set: "
+            f"for {first}+{second}, {first} and {second}"
         )
 
 
@@ -245,34 +252,38 @@ def _notes_on_errors(records: Sequence[Row]) -> Iterator[str]:
         return
     first = records[0]
     if first.get("streamed"):
-        large = f"in float64 they take more than {LARGE / 1e6:.3g} MB"
-        yield f"rows were streamed: {'engine ' + first['engine'] if first.get('engine') else large}"
-    by_default, maps = first.get("pipeline") == ["normalize"], any(record.get("maps") for record in records)
-    if by_default and not maps and (known := values_of(MODEL, [record["measure"] for record in records])):
-        yield f"for comparison, {MODEL} (500 pairs): {known} (the page of measures has other models)"
+        reason = f"in float64 they take more than {LARGE / 1e6:.3g} MB"
+        yield f"rows were streamed: {'engine ' + first['engine'] if first.get('engine') else reason}"
+    default_pipeline = first.get("pipeline") == ["normalize"]
+    maps = any(record.get("maps") for record in records)
+    if default_pipeline and not maps:
+        of_model = values_of(MODEL, [record["measure"] for record in records])
+        if of_model:
+            yield f"for comparison, {MODEL} (500 pairs): {of_model} (the page of measures has other models)"
     reasons = (_without_error(record) for record in records if record.get("standard_error") is None)
     yield from (f"no ± where {reason}" for reason in dict.fromkeys(filter(None, reasons)))
     if maps:
         yield (
-            "null and ±: the map is taken as given; if it was fitted on these rows, measure --pipeline tells what "
-            "fitting alone gives"
+            "null and ±: the map is taken as given; if it was fitted on these rows, measure --pipeline shows the "
+            "effect of fitting alone"
         )
-    if maps and by_default:
-        yield "rows were made unit length after the map; --raw takes them as it left them"
+    if maps and default_pipeline:
+        yield "rows were made unit length after the map; --raw measures them as the map left them"
 
 
 def _without_error(record: Row) -> str:
     """Return why a number has no standard error; "" if none was requested."""
-    blocks, measure = record.get("jackknife_blocks"), explain(record["measure"])
+    blocks = record.get("jackknife_blocks")
+    measure = explain(record["measure"])
     if not blocks or measure is None:
         return ""
     if not measure.smooth:
         return "no standard error of the measure can be trusted (list measures says why)"
     if record.get("streamed"):
-        return "rows are streamed: measures of moments and sums have it, after steps that learn nothing"
+        return "rows are streamed: only measures of moments and sums have it, after steps that fit nothing"
     if measure.quadratic and (record.get("n") or 0) > QUADRATIC_ROWS:
         return f"time grows with n² and there are more than {QUADRATIC_ROWS} rows"
-    return f"the rows are too few for {blocks} blocks; --blocks takes fewer"
+    return f"there are too few rows for {blocks} blocks; give fewer with --blocks"
 
 
 def _remarks_and_notes(records: Sequence[Row]) -> Iterator[str]:
@@ -284,13 +295,13 @@ def _remarks_and_notes(records: Sequence[Row]) -> Iterator[str]:
         for remark in record.get("remarks", ()):
             groups.setdefault(remark, {})[group] = None
         if record.get("note"):
-            begin = "not computed: " if record["value"] is None else ""
+            prefix = "not computed: " if record["value"] is None else ""
             place = f" of {' '.join(map(str, record['at'].values()))}" if record["at"] else ""
-            notes.setdefault((begin, f"{place}: {record['note']}"), {})[record["measure"]] = None
+            notes.setdefault((prefix, f"{place}: {record['note']}"), {})[record["measure"]] = None
     for remark, names in groups.items():
         yield f"remark{f' on {listed(names)}' if any(names) else ''}: {remark}"
-    for (begin, end), names in notes.items():
-        yield f"{begin}{', '.join(names)}{end}"
+    for (prefix, suffix), names in notes.items():
+        yield f"{prefix}{', '.join(names)}{suffix}"
 
 
 # --- the verdict above it
@@ -302,7 +313,7 @@ FAR, NEAR = 0.5, 0.95
 SEPARATED = 0.9  # share of a query's own modality among its ten nearest neighbors
 ROUNDING = 1e-9  # values that differ by less count as equal
 CLEAR = 2.0  # standard errors above which a difference is claimed
-Found = Mapping[str, Mapping[str, Row]]
+RowsByMeasure = Mapping[str, Mapping[str, Row]]  # measure → place → row
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -320,112 +331,125 @@ def verdict(rows: Sequence[Row]) -> str:
     """
     if not set(CORE) <= {row["measure"] for row in rows} or any(row["at"].keys() - {"modality"} for row in rows):
         return ""
-    found: dict[str, dict[str, Row]] = {}
+    by_measure: dict[str, dict[str, Row]] = {}
     for row in rows:
         if row.get("value") is not None and row.get("null_value") is not None:
-            found.setdefault(row["measure"], {})[set_of(row)] = row
-    sentences = filter(None, (_on_sets(found), _on_gaps(found), _on_pairs(found)))
+            by_measure.setdefault(row["measure"], {})[set_of(row)] = row
+    sentences = filter(
+        None, (_sentence_on_sets(by_measure), _sentence_on_gaps(by_measure), _sentence_on_pairs(by_measure))
+    )
     return " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in sentences)
 
 
-def _on_sets(found: Found) -> str:
-    said = []
+def _sentence_on_sets(by_measure: RowsByMeasure) -> str:
+    sentences = []
     for measure in ("average_cosine", "isoscore[unbiased]"):
         shapes: dict[str, list[str]] = {}
-        for place, row in found.get(measure, {}).items():
-            value, null, clear = row["value"], row["null_value"], _from_null(row)
+        for place, row in by_measure.get(measure, {}).items():
+            value, null = row["value"], row["null_value"]
+            direction = _from_null(row)
             if measure == "average_cosine":
-                is_cone = value > 0 and clear == 1
-                shape = "lean slightly to one side" if is_cone and value < CONE else "sit in a cone"
-                shape = shape if is_cone else "sit in no cone"
-            elif value >= NEAR * null or clear != -1:
+                if value <= 0 or direction != 1:
+                    shape = "sit in no cone"
+                else:
+                    shape = "lean slightly to one side" if value < CONE else "sit in a cone"
+            elif value >= NEAR * null or direction != -1:
                 shape = "as even as that of isotropic rows, or nearly so"
             else:
                 shape = "far from isotropic" if value < FAR * null else "not isotropic"
-            if clear is not None:
+            if direction is not None:
                 shapes.setdefault(shape, []).append(place)
         for shape, names in shapes.items():
-            rows = "the rows" if len(found[measure]) == 1 else f"{listed(names)} rows"
-            values = listed(brief(found[measure][name]["value"]) for name in names)
+            rows = "the rows" if len(by_measure[measure]) == 1 else f"{listed(names)} rows"
+            values = listed(brief(by_measure[measure][name]["value"]) for name in names)
             if measure == "average_cosine":
-                several = shape.replace("a cone", "cones") if len(names) > 1 else shape
-                said.append(f"{rows} {several} (average cosine {values}; isotropic rows have 0)")
+                predicate = shape.replace("a cone", "cones") if len(names) > 1 else shape
+                sentences.append(f"{rows} {predicate} (average cosine {values}; isotropic rows have 0)")
             else:
-                said.append(f"the variance of {rows} is {shape} (IsoScore {values} of 1)")
-    return "; ".join(said)
+                sentences.append(f"the variance of {rows} is {shape} (IsoScore {values} of 1)")
+    return "; ".join(sentences)
 
 
-def _on_gaps(found: Found) -> str:
+def _sentence_on_gaps(by_measure: RowsByMeasure) -> str:
     gaps: dict[str, Row] = {}
-    for place, row in found.get("modality_gap", {}).items():
+    for place, row in by_measure.get("modality_gap", {}).items():
         # the gap that chance gives two samples of these rows with a common mean: the null value, which assumes rows
         # without a common direction, times √(1 − average cosine)
-        cosines = [found.get("average_cosine", {}).get(name) for name in _modalities(place, found)]
+        cosines = [by_measure.get("average_cosine", {}).get(name) for name in _modalities(place, by_measure)]
         values = [cosine["value"] for cosine in cosines if cosine is not None]
         spread = 1 - max(0.0, sum(values) / len(values)) if values else 1.0
         chance = "by chance" if spread > NO_CONE else "by chance in such cones"
         gaps[place] = {**row, "null_value": row["null_value"] * math.sqrt(spread), "chance": chance}
     if len(gaps) < 2:
-        return "; ".join(_on_one_gap(place, gap, found) for place, gap in gaps.items())
+        return "; ".join(_sentence_on_one_gap(place, gap, by_measure) for place, gap in gaps.items())
     ends = []
     for end in (min, max):
         place = end(gaps, key=lambda place: gaps[place]["value"])
-        ends.append(f"{brief(gaps[place]['value'])} ({listed(_modalities(place, found))})")
-    said = f"The means of the modalities are {ends[0]} to {ends[1]} apart"
-    without = [listed(_modalities(place, found)) for place, gap in gaps.items() if _from_null(gap) in (0, -1)]
-    if len(without) == len(gaps):
-        return f"{said}, none clearly further than by chance"
-    return f"{said}; the gap between {', or '.join(without)} is not clearly larger than by chance" if without else said
+        ends.append(f"{brief(gaps[place]['value'])} ({listed(_modalities(place, by_measure))})")
+    summary = f"The means of the modalities are {ends[0]} to {ends[1]} apart"
+    unclear = [listed(_modalities(place, by_measure)) for place, gap in gaps.items() if _from_null(gap) in (0, -1)]
+    if not unclear:
+        return summary
+    if len(unclear) == len(gaps):
+        return f"{summary}, none clearly further than by chance"
+    return f"{summary}; the gap between {', or '.join(unclear)} is not clearly larger than by chance"
 
 
-def _on_one_gap(place: str, gap: Row, found: Found) -> str:
-    names, clear = _modalities(place, found), _from_null(gap)
-    sides = "the modalities" if place == "both" else listed(names)
+def _sentence_on_one_gap(place: str, gap: Row, by_measure: RowsByMeasure) -> str:
+    names = _modalities(place, by_measure)
+    direction = _from_null(gap)
+    modalities = "the modalities" if place == "both" else listed(names)
     value, null = brief(gap["value"]), brief(gap["null_value"])
     chance = f"{gap['chance']}: {null}"
-    said = f"A gap lies between {sides}: their means are {value} apart ({chance})"
-    if clear is None:
-        said = f"The means of {sides} are {value} apart ({chance})"
-    elif clear != 1:
-        said = f"No gap shows: the means of {sides} are no further apart than by chance ({value} against {null})"
-    own = [found.get(f"retrieval[mixed].{role}.same_modality_at_10", {}).get(place) for role in ("image", "text")]
-    shares = [row for row in own if row is not None]
+    sentence = f"A gap lies between {modalities}: their means are {value} apart ({chance})"
+    if direction is None:
+        sentence = f"The means of {modalities} are {value} apart ({chance})"
+    elif direction != 1:
+        sentence = (
+            f"No gap shows: the means of {modalities} are no further apart than by chance ({value} against {null})"
+        )
+    shares = []
+    for role in ("image", "text"):
+        row = by_measure.get(f"retrieval[mixed].{role}.same_modality_at_10", {}).get(place)
+        if row is not None:
+            shares.append(row)
     if len(shares) < 2:
-        return said
+        return sentence
     texts = [percent(row["value"]) for row in shares]
     share = " and ".join(f"{text} ({name} queries)" for text, name in zip(texts, names, strict=True))
     ten = f"{texts[0] if texts[0] == texts[1] else share} of a query's 10 nearest rows are of its own modality"
-    if clear == 1 and all(row["value"] >= SEPARATED > row["null_value"] for row in shares):
-        return f"{said}; it separates them in a mixed index, where {ten}"
+    if direction == 1 and all(row["value"] >= SEPARATED > row["null_value"] for row in shares):
+        return f"{sentence}; it separates them in a mixed index, where {ten}"
     if all(_from_null(row) == 0 for row in shares):
-        return f"{said}; a mixed index is about even: {ten}"
-    return f"{said}; in a mixed index {ten}"
+        return f"{sentence}; a mixed index is about even: {ten}"
+    return f"{sentence}; in a mixed index {ten}"
 
 
-def _on_pairs(found: Found) -> str:
-    matching, random = (list(found.get(name, {}).items()) for name in ("matching_cosine", "random_cosine"))
+def _sentence_on_pairs(by_measure: RowsByMeasure) -> str:
+    matching, random = (list(by_measure.get(name, {}).items()) for name in ("matching_cosine", "random_cosine"))
     if len(matching) != 1 or len(random) != 1:
         return ""
-    (place, one), (_, other) = matching[0], random[0]
-    values = brief(one["value"]), brief(other["value"])
-    errors = [row["standard_error"] for row in (one, other) if row.get("standard_error") is not None]
+    place, of_pairs = matching[0]
+    _, of_random = random[0]
+    cosine, random_cosine = brief(of_pairs["value"]), brief(of_random["value"])
+    errors = [row["standard_error"] for row in (of_pairs, of_random) if row.get("standard_error") is not None]
     if len(errors) < 2:
-        return f"Pairs have cosine {values[0]} and random ones {values[1]}"
-    beside = f"(cosine {values[0]} against {values[1]})"
-    if one["value"] - other["value"] <= max(CLEAR * math.hypot(*errors), ROUNDING):
-        return f"Pairs are not closer than random ones by two standard errors {beside}"
-    said = f"Pairs are closer than random ones {beside}"
-    ways = [found.get(f"retrieval.{way}.r_at_1", {}).get(place) for way in ("image_to_text", "text_to_image")]
+        return f"Pairs have cosine {cosine} and random ones {random_cosine}"
+    cosines = f"(cosine {cosine} against {random_cosine})"
+    if of_pairs["value"] - of_random["value"] <= max(CLEAR * math.hypot(*errors), ROUNDING):
+        return f"Pairs are not closer than random ones by two standard errors {cosines}"
+    sentence = f"Pairs are closer than random ones {cosines}"
+    ways = [by_measure.get(f"retrieval.{way}.r_at_1", {}).get(place) for way in ("image_to_text", "text_to_image")]
     shares = [percent(row["value"]) for row in ways if row is not None]
     if len(shares) < 2:
-        return said
-    first, second = map(plural, _modalities(place, found))
-    return f"{said} and come first for {shares[0]} of {first} and {shares[1]} of {second}"
+        return sentence
+    first, second = map(plural, _modalities(place, by_measure))
+    return f"{sentence} and come first for {shares[0]} of {first} and {shares[1]} of {second}"
 
 
-def _modalities(place: str, found: Found) -> list[str]:
+def _modalities(place: str, by_measure: RowsByMeasure) -> list[str]:
     """Return the modalities of a couple, in the order in which measures take them."""
-    return sorted(found.get("average_cosine", ("image", "text"))) if place == "both" else place.split("+")
+    return sorted(by_measure.get("average_cosine", ("image", "text"))) if place == "both" else place.split("+")
 
 
 def _from_null(row: Row) -> int | None:
@@ -434,7 +458,10 @@ def _from_null(row: Row) -> int | None:
     The null value is a single draw, which is assumed to have the same standard error. Without a standard error, return
     None.
     """
-    difference, error = row["value"] - row["null_value"], row.get("standard_error")
-    if error is None or abs(difference) <= max(CLEAR * math.sqrt(2) * error, ROUNDING):
-        return None if error is None else 0
+    difference = row["value"] - row["null_value"]
+    error = row.get("standard_error")
+    if error is None:
+        return None
+    if abs(difference) <= max(CLEAR * math.sqrt(2) * error, ROUNDING):
+        return 0
     return 1 if difference > 0 else -1

@@ -39,7 +39,7 @@ class View:
 
     def __init__(self, embeddings: Sets, rows: Rows | None = None, steps: Sequence[Step] | None = None):
         self.embeddings = dict(embeddings)
-        self.rows: Mapping[str, Any] = rows or {modality: each.vectors for modality, each in embeddings.items()}
+        self.rows: Mapping[str, Any] = rows or {name: embedded.vectors for name, embedded in embeddings.items()}
         self.fitted: Pipeline | None = None
         self._pairs: dict[tuple[str, str, bool], Pairs] = {}
         if steps and all(step.name == NORMALIZE for step in steps):
@@ -57,11 +57,11 @@ class View:
         The order within a couple is that of `in_order`, whatever the order of the sets.
         """
         order = in_order(self.embeddings)
-        found = {}
+        by_place = {}
         for couple in combinations(self.embeddings, 2):
             one, other = sorted(couple, key=order.index)
-            found["both" if len(order) == 2 else f"{one}+{other}"] = one, other
-        return found
+            by_place["both" if len(order) == 2 else f"{one}+{other}"] = one, other
+        return by_place
 
     def pairs_of(self, first: str, second: str, *, distinct: bool = False) -> Pairs:
         """Return row indices (i, j) of all matching pairs of two sets, or with `distinct` of one pair per item.
@@ -85,12 +85,15 @@ class View:
             return list(self.rows)
         if measure.takes == "labeled rows":
             # a class prompt is the only row of its class, so it has no silhouette
-            labeled = [name for name, e in self.embeddings.items() if e.labels is not None and not is_prompts(e)]
+            labeled = []
+            for modality, embeddings in self.embeddings.items():
+                if embeddings.labels is not None and not is_prompts(embeddings):
+                    labeled.append(modality)
             if not labeled:
                 raise InputError(f"{measure.name} needs labels; give one per row (labels, --labels FILE)")
             return labeled
         if len(self.rows) < 2:
-            raise InputError(f"{measure.name} needs two modalities, only {next(iter(self.rows))} was given")
+            raise InputError(f"{measure.name} needs two modalities, but only {next(iter(self.rows))} was given")
         if self.fitted and self.fitted.refusal:
             raise InputError(f"{measure.name} compares the modalities, but {self.fitted.refusal}")
         places = []
@@ -98,8 +101,8 @@ class View:
             if not measure.one_space or self.rows[one].shape[1] == self.rows[other].shape[1]:
                 places.append(place)
         if not places:
-            given = " and ".join(f"{modality} has dimension {rows.shape[1]}" for modality, rows in self.rows.items())
-            raise InputError(f"{measure.name} needs one space, but {given}")
+            sizes = " and ".join(f"{modality} has dimension {rows.shape[1]}" for modality, rows in self.rows.items())
+            raise InputError(f"{measure.name} needs both sets in one space, but {sizes}")
         return places
 
     def arguments(self, measure: Measure, place: str) -> tuple[Any, ...]:
@@ -113,41 +116,42 @@ class View:
         if measure.takes == "two sets":
             return x, y
         if measure.takes == "classes":
-            of_row, of_text = self._classes(measure, first, second)
-            return x, of_row, y[of_text]
+            class_of_row, text_of_class = self._classes(measure, first, second)
+            return x, class_of_row, y[text_of_class]
         try:
             i, j = self.pairs_of(first, second, distinct=measure.takes == "distinct pairs")
         except InputError as error:
             raise InputError(f"{measure.name} needs pairs: {error}") from None
         if measure.takes == "matched sets":
-            ones, of_one = np.unique(i, return_inverse=True)
-            others, of_other = np.unique(j, return_inverse=True)
-            if not len(ones) == len(others) == len(i):  # some rows are in several pairs
-                return taken(x, ones), taken(y, others), np.stack((of_one, of_other))
+            x_rows, x_of_pair = np.unique(i, return_inverse=True)
+            y_rows, y_of_pair = np.unique(j, return_inverse=True)
+            if not len(x_rows) == len(y_rows) == len(i):  # some rows are in several pairs
+                return taken(x, x_rows), taken(y, y_rows), np.stack((x_of_pair, y_of_pair))
         return taken(x, i), taken(y, j)
 
     def _classes(self, measure: Measure, first: str, second: str) -> Pairs:
         """Return the class of each row of the first set, and the row of the second set that is each class's text."""
-        given, texts = self.embeddings[first].labels, self.embeddings[second].labels
-        if given is None:
-            raise InputError(f"{measure.name} needs labels of the {plural(first)}")
-        if texts is None:
+        labels, text_labels = self.embeddings[first].labels, self.embeddings[second].labels
+        if labels is None:
+            raise InputError(f"{measure.name} needs labels of the {plural(first)}; give one per row")
+        if text_labels is None:
             raise InputError(
-                f"{measure.name} needs a label for every text, its class: a column 'label' beside the embeddings "
+                f"{measure.name} needs the class of every text as its label: a column 'label' beside the embeddings "
                 "(.parquet, .npz 'labels'), or a store embedded with a prompt"
             )
-        labels, classes = np.asarray(given), np.unique(np.asarray(texts))
-        if len(classes) < len(texts):  # captions are not class prompts
+        labels, text_labels = np.asarray(labels), np.asarray(text_labels)
+        classes = np.unique(text_labels)
+        if len(classes) < len(text_labels):  # captions are not class prompts
             raise InputError(
-                f"{measure.name} needs one text per class, but {len(texts)} texts have {len(classes)} labels; captions "
-                f"are no class prompts: embed the {plural(first)}' classes with a prompt"
+                f"{measure.name} needs one text per class, but {len(text_labels)} texts have {len(classes)} labels; "
+                f"captions are not class prompts: embed the {plural(first)}' classes with a prompt"
             )
-        of_row = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
-        if not np.array_equal(classes[of_row], labels):
+        class_of_row = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+        if not np.array_equal(classes[class_of_row], labels):
             raise InputError(
-                f"{measure.name} needs a prompt for every class; some {plural(first)} have a label without one"
+                f"{measure.name} needs a prompt for every class, but some {plural(first)} have a label without one"
             )
-        return of_row, np.argsort(np.asarray(texts))
+        return class_of_row, np.argsort(text_labels)
 
 
 class Items:
@@ -164,27 +168,30 @@ class Items:
     def __init__(self, sets: Sets, *, blocks: int, seed: int):
         self.sets = dict(sorted(sets.items()))  # sorted, so that the order of the sets does not affect the numbers
         self.blocks, self.seed = blocks, seed
-        self._samples = [each for each in self.sets.values() if not is_prompts(each)]
-        self._by_position = all(each.item_id is None for each in self._samples)
+        self._samples = [embeddings for embeddings in self.sets.values() if not is_prompts(embeddings)]
+        self._by_position = all(embeddings.item_id is None for embeddings in self._samples)
         self._numbers: dict[Any, int] = {}  # item number by id, filled by `of_rows`
 
     @cached_property
     def of_rows(self) -> dict[str, np.ndarray]:
         """The item number of each row, from 0; -1 for class prompts."""
-        found: dict[str, np.ndarray] = {}
+        by_set: dict[str, np.ndarray] = {}
         numbers: dict[Any, int] = {}
-        for name, own in self.sets.items():
-            if is_prompts(own):
-                found[name] = np.full(len(own), -1)
+        for name, embeddings in self.sets.items():
+            if is_prompts(embeddings):
+                by_set[name] = np.full(len(embeddings), -1)
             elif self._by_position:
-                found[name] = np.arange(len(own))
-            else:  # the ids of the rows, or without ids those of the rows that they pair with by position
-                alike = (each.item_id for each in (own, *self._samples) if len(each) == len(own))
-                ids = next((ids for ids in alike if ids is not None), None)
-                keys = range(len(own)) if ids is None else ids.tolist()
-                found[name] = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+                by_set[name] = np.arange(len(embeddings))
+            else:
+                keys: Sequence[Any] = range(len(embeddings))
+                # rows without ids have those of the set that they pair with by position
+                for source in (embeddings, *self._samples):
+                    if source.item_id is not None and len(source) == len(embeddings):
+                        keys = source.item_id.tolist()
+                        break
+                by_set[name] = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
         self._numbers = numbers
-        return found
+        return by_set
 
     def __len__(self) -> int:
         if self._by_position:
@@ -200,10 +207,11 @@ class Items:
     @cached_property
     def block_of(self) -> dict[str, np.ndarray]:
         """The block of each row; -1 for class prompts."""
-        dealt, found = deal(len(self), self.blocks, self.seed).numpy(), {}
+        block_of_item = deal(len(self), self.blocks, self.seed).numpy()
+        by_set = {}
         for name, items in self.of_rows.items():
-            found[name] = np.where(items < 0, -1, dealt[items])
-        return found
+            by_set[name] = np.where(items < 0, -1, block_of_item[items])
+        return by_set
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -215,11 +223,11 @@ class Items:
         items: Any = f"{len(self)} rows"
         items_from = "ids"
         if self._by_position:
-            rows = hashlib.blake2b(digest_size=16)
-            for each in self.sets.values():
-                for part in (each.vectors[:4096], each.vectors[-4096:]):
-                    rows.update(np.ascontiguousarray(part).tobytes())
-            items_from = rows.hexdigest()
+            checksum = hashlib.blake2b(digest_size=16)
+            for embeddings in self.sets.values():
+                for chunk in (embeddings.vectors[:4096], embeddings.vectors[-4096:]):
+                    checksum.update(np.ascontiguousarray(chunk).tobytes())
+            items_from = checksum.hexdigest()
         else:
             items = list(map(str, self._numbers))
         return {"item_blocks": digest([items, self.blocks, self.seed]), "items_from": items_from}
@@ -243,14 +251,14 @@ def context(
     `sets` are the sets before `steps`. `blocks` is the number of jackknife blocks, 0 for none.
     """
     dtypes = {}
-    for each in sets.values():
-        dtypes[str(each.vectors.dtype)] = None
+    for embeddings in sets.values():
+        dtypes[str(embeddings.vectors.dtype)] = None
     return {
-        "model": _of_all(sets, "model"),
-        "model_options": _of_each(sets, "model_options"),
-        "dataset": _of_all(sets, "dataset", "source"),
-        "data_options": _of_each(sets, "data_options"),
-        "split": _of_all(sets, "split"),
+        "model": _joined_provenance(sets, "model"),
+        "model_options": _options_of_sets(sets, "model_options"),
+        "dataset": _joined_provenance(sets, "dataset", "source"),
+        "data_options": _options_of_sets(sets, "data_options"),
+        "split": _joined_provenance(sets, "split"),
         "dtype": "+".join(dtypes),
         "maps": _maps(sets),
         "pipeline": list(map(str, steps)),
@@ -263,38 +271,41 @@ def context(
 
 def origin_of(sets: Sets) -> str:
     """Return the dataset and split of the rows, such as `scenes/test`, as far as they are known."""
-    return "/".join(filter(None, (_of_all(sets, "dataset", "source"), _of_all(sets, "split")))) or "these rows"
+    return (
+        "/".join(filter(None, (_joined_provenance(sets, "dataset", "source"), _joined_provenance(sets, "split"))))
+        or "these rows"
+    )
 
 
-def _of_all(sets: Sets, *keys: str) -> str | None:
+def _joined_provenance(sets: Sets, *keys: str) -> str | None:
     """Return the distinct provenance values of the sets, for the first key that any of them has."""
     for key in keys:
         values = {}
-        for each in sets.values():
-            if each.provenance.get(key):
-                values[str(each.provenance[key])] = None
+        for embeddings in sets.values():
+            if embeddings.provenance.get(key):
+                values[str(embeddings.provenance[key])] = None
         if values:
             return " + ".join(values)
     return None
 
 
-def _of_each(sets: Sets, key: str) -> dict[str, Any]:
+def _options_of_sets(sets: Sets, key: str) -> dict[str, Any]:
     """Return the options that all sets share, or the options of each set."""
     options = {}
-    for modality, each in sets.items():
-        options[modality] = dict(each.provenance.get(key) or {})
+    for modality, embeddings in sets.items():
+        options[modality] = dict(embeddings.provenance.get(key) or {})
     first, *others = options.values()
     return first if others.count(first) == len(others) else options
 
 
 def _maps(sets: Sets) -> str | None:
     """Describe the saved maps that the rows had gone through before they were read."""
-    words = {}
-    for modality, each in sets.items():
+    descriptions = {}
+    for modality, embeddings in sets.items():
         maps = []
-        for applied in each.provenance.get("maps") or ():
+        for applied in embeddings.provenance.get("maps") or ():
             maps.append(f"{' → '.join(applied['pipeline'])} fitted on {applied['fitted_on']}")
-        words[modality] = ", then ".join(maps)
-    if len(set(words.values())) == 1:
-        return next(iter(words.values())) or None
-    return "; ".join(f"{modality} {each}" for modality, each in words.items() if each)
+        descriptions[modality] = ", then ".join(maps)
+    if len(set(descriptions.values())) == 1:
+        return next(iter(descriptions.values())) or None
+    return "; ".join(f"{modality} {description}" for modality, description in descriptions.items() if description)

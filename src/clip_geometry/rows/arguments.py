@@ -85,24 +85,26 @@ def as_tensor(x: Any, name: str) -> Tensor:
 
 def require_plain(x: Tensor, name: str) -> None:
     """Raise InputError for a tensor that does not hold its values as a dense array of numbers."""
-    what = None
+    kind = None
     if getattr(type(x), "__torch_dispatch__", None) is not _DISPATCH:  # masked, fake, distributed, jagged
-        what = f"a {type(x).__name__}"
-    elif x.is_nested or x.is_quantized:
-        what = "a nested tensor" if x.is_nested else f"a quantized tensor ({x.dtype})"
+        kind = f"a {type(x).__name__}"
+    elif x.is_nested:
+        kind = "a nested tensor"
+    elif x.is_quantized:
+        kind = f"a quantized tensor ({x.dtype})"
     elif x.layout != torch.strided or x.is_meta:
-        what = f"a {x.layout} tensor on {x.device}"
-    if what is not None:
-        raise InputError(f"{name} is {what}; expected a dense one with values")
+        kind = f"a {x.layout} tensor on {x.device}"
+    if kind is not None:
+        raise InputError(f"{name} is {kind}; expected a dense tensor with values")
 
 
 def _as_array(x: Any, name: str) -> "np.ndarray":
     import numpy as np
 
-    several = isinstance(x, list | tuple)
-    if isinstance(x, np.ma.MaskedArray) or (several and any(isinstance(part, np.ma.MaskedArray) for part in x)):
+    is_list = isinstance(x, list | tuple)
+    if isinstance(x, np.ma.MaskedArray) or (is_list and any(isinstance(row, np.ma.MaskedArray) for row in x)):
         raise InputError(f"{name} is a masked array; drop the masked rows and give the rest as a plain array")
-    if isinstance(x, type) or not (several or hasattr(x, "__array__")):
+    if isinstance(x, type) or not (is_list or hasattr(x, "__array__")):
         raise InputError(f"{name} is a {type(x).__name__}; expected a numpy array or a torch tensor (n, d)")
     try:
         array = np.asarray(x)
@@ -110,7 +112,7 @@ def _as_array(x: Any, name: str) -> "np.ndarray":
             array = cast(Any, x).to_numpy("float64", na_value=np.nan)  # a pandas table with pandas' own float types
     except Exception:  # ragged lists, and any error of a foreign __array__
         raise InputError(
-            f"{name} is a {type(x).__name__} that is no table of numbers; expected rows of one length (n, d)"
+            f"{name} is a {type(x).__name__} that is not a table of numbers; expected rows of one length (n, d)"
         ) from None
     if array.dtype.kind != "f" or array.itemsize > 8:
         raise InputError(f"{name} has dtype {printable(str(array.dtype))[:60]}; {EXPECTED}")
@@ -124,8 +126,8 @@ def check_values(x: Float[Tensor, "n d"], name: str, numbers: Numbers | None = N
     """
     if len(x) == 0:
         return
-    least, most = map(float, x.detach().aminmax())
-    largest = max(-least, most)
+    lowest, highest = map(float, x.detach().aminmax())
+    largest = max(-lowest, highest)
     if largest != largest or largest == float("inf"):  # minimum and maximum propagate NaN
         row = next(k for k, row in enumerate(x.detach()) if not torch.isfinite(row).all())
         row = row if numbers is None else int(numbers[row])
@@ -149,8 +151,8 @@ def whole_number(value: Any, name: str, *, least: int = 1, most: int = LARGEST, 
     what sets the bounds, or what else may be given. Raises InputError for anything else.
     """
     try:
-        single = getattr(value, "ndim", 0) == 0 and not isinstance(_plain(value), bool)
-        number = index(value) if single else None
+        is_number = getattr(value, "ndim", 0) == 0 and not isinstance(_plain(value), bool)
+        number = index(value) if is_number else None
     except Exception:  # an object without __index__, or any error of a foreign __index__
         number = None
     if number is None or not least <= number <= most:
@@ -199,9 +201,9 @@ def one_of(value: T, name: str, known: Iterable[str]) -> T:
     """Return `value` if it is one of the known words. Raises InputError for anything else."""
     known = tuple(known)
     if not isinstance(value, str) or value not in known:
-        near = did_you_mean(value, known) if isinstance(value, str) else ""
-        listed = f"; known are {', '.join(map(repr, known))}"
-        raise InputError(f"{name} {shown(value)} is unknown{near or listed}")
+        hint = did_you_mean(value, known) if isinstance(value, str) else ""
+        hint = hint or f"; known are {', '.join(map(repr, known))}"
+        raise InputError(f"{name} {shown(value)} is unknown{hint}")
     return value
 
 

@@ -40,7 +40,10 @@ def as_rows(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Fl
     that can read rows in blocks use `as_matrix`.
     """
     if isinstance(x, StreamedRows):
-        raise InputError(f"all {len(x)} rows of {name} are needed in memory here, and they are streamed; take a part")
+        raise InputError(
+            f"the {len(x)} rows of {name} are streamed, but all are needed in memory here; give a sample of them as an "
+            "array"
+        )
     rows: Any = as_matrix(x, name=name, least=least, least_d=least_d)
     return rows
 
@@ -79,8 +82,8 @@ def as_two_sets(
         sets.append((as_matrix if streamed else as_rows)(rows, name=name, least=least))
     first, second = sets
     if one_space and first.shape[1] != second.shape[1]:
-        given = f"{names[0]} has dimension {first.shape[1]} and {names[1]} has {second.shape[1]}"
-        raise InputError(f"{given}; expected the same dimension")
+        sizes = f"{names[0]} has dimension {first.shape[1]} and {names[1]} has {second.shape[1]}"
+        raise InputError(f"{sizes}; expected the same dimension")
     return first, second.to(first.device)
 
 
@@ -88,8 +91,8 @@ def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), **options:
     """Like `as_two_sets`, but also require that the rows pair one to one."""
     first, second = as_two_sets(x, y, names, **options)
     if len(first) != len(second):
-        given = f"{names[0]} has {len(first)} rows and {names[1]} has {len(second)}"
-        raise InputError(f"{given}; expected pairs, row i with row i")
+        sizes = f"{names[0]} has {len(first)} rows and {names[1]} has {len(second)}"
+        raise InputError(f"{sizes}; expected pairs, row i with row i")
     return first, second
 
 
@@ -108,7 +111,8 @@ def in_one_piece(parts: Iterable[Tensor], n: int) -> Tensor:
     first = next(parts)
     if first.requires_grad:
         return torch.cat([first, *parts])
-    out, filled = first.new_empty((n, *first.shape[1:])), 0
+    out = first.new_empty((n, *first.shape[1:]))
+    filled = 0
     for part in chain([first], parts):
         out[filled : filled + len(part)] = part
         filled += len(part)
@@ -118,10 +122,10 @@ def in_one_piece(parts: Iterable[Tensor], n: int) -> Tensor:
 def total(parts: Iterable[Tensor]) -> Tensor:
     """Return the sum of the parts, keeping only one part in memory; without a gradient, add in place."""
     parts = iter(parts)
-    summed = next(parts)
-    if summed.requires_grad:
-        return functools.reduce(operator.add, parts, summed)
-    return functools.reduce(operator.iadd, parts, summed.clone())
+    first = next(parts)
+    if first.requires_grad:
+        return functools.reduce(operator.add, parts, first)
+    return functools.reduce(operator.iadd, parts, first.clone())
 
 
 def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
@@ -132,22 +136,22 @@ def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
     if not isinstance(x, StreamedRows):
         mean = x.new_zeros(x.shape[1], dtype=torch.float64)
         for _ in range(2):
-            rest = torch.zeros_like(mean)
+            residual = torch.zeros_like(mean)
             for block in blocks(x):
-                rest = rest + (block - mean).sum(0)
-            mean = mean + rest / len(x)
+                residual = residual + (block - mean).sum(0)
+            mean = mean + residual / len(x)
         return mean
     if "mean" not in x.known:
         first = x[0].double()
 
-        def from_first(block: Tensor) -> Tensor:
+        def sum_from_first(block: Tensor) -> Tensor:
             return total((part.double() - first).sum(0) for part in block.split(CACHED))
 
-        def accumulate(summed: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
-            return summed.add_(total(in_threads(from_first, block)))
+        def accumulate(offset: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
+            return offset.add_(total(in_threads(sum_from_first, block)))
 
-        summed = x.aggregate(lambda: torch.zeros_like(first), accumulate, operator.add, SUMMED)
-        x.known["mean"] = first + summed / len(x)
+        offset = x.aggregate(lambda: torch.zeros_like(first), accumulate, operator.add, SUMMED)
+        x.known["mean"] = first + offset / len(x)
     return x.known["mean"]
 
 
@@ -205,7 +209,9 @@ def require_spread(x: Float[Matrix, "n d"], *, name: str = "x") -> None:
     """Raise InputError if all rows are equal; the check is exact, since rounding would turn 0/0 into a plausible
     number."""
     if torch.equal(x[0], x[1]) and all((block == x[0].double()).all() for block in blocks(x)):
-        raise InputError(f"all {len(x)} rows of {name} are equal; the measure is undefined without spread")
+        raise InputError(
+            f"all {len(x)} rows of {name} are equal, so the measure is undefined; expected rows that differ"
+        )
 
 
 def as_codes(

@@ -48,7 +48,11 @@ class StreamedRows:
         stored: torch.dtype | None = None,
         name: str = "x",
     ):
-        self._read, self.shape, self.dtype, self.stored, self.name = read, shape, dtype, stored or dtype, name
+        self._read = read
+        self.shape = shape
+        self.dtype = dtype
+        self.stored = stored or dtype
+        self.name = name
         self.known: dict[str, Any] = {}
         self.engine: Aggregate | None = None
         self._checked = 0  # number of leading rows that have been checked
@@ -62,9 +66,10 @@ class StreamedRows:
         """
 
         def read(rows: Any) -> Tensor:
-            part: Any = source[rows if isinstance(source, Tensor) or isinstance(rows, slice) else rows.numpy()]
-            mapped = getattr(part, "_mmap", None) is not None
-            block = as_tensor(part.copy() if mapped else part, name)  # copied, because the pages are released next
+            values: Any = source[rows if isinstance(source, Tensor) or isinstance(rows, slice) else rows.numpy()]
+            if getattr(values, "_mmap", None) is not None:
+                values = values.copy()  # because the pages are released next
+            block = as_tensor(values, name)
             release(source)
             if watch is not None:
                 watch(len(block))
@@ -95,11 +100,11 @@ class StreamedRows:
         n = len(self)
         if rows.dtype == torch.bool:
             if rows.shape != (n,):
-                raise IndexError(f"a mask of shape {tuple(rows.shape)} was given for {n} rows; expected ({n},)")
+                raise IndexError(f"a mask of shape {tuple(rows.shape)} was given for {n} rows; expected shape ({n},)")
             rows = rows.nonzero()[:, 0]
         outside = (rows < -n) | (rows >= n)
         if outside.any():
-            raise IndexError(f"row {int(rows[outside][0])} was asked for; expected one of {n} rows")
+            raise IndexError(f"row {int(rows[outside][0])} is out of range; expected one of {n} rows")
         rows = torch.where(rows < 0, rows + n, rows)
         block = self._read(rows)
         check_values(block, self.name, rows)
@@ -135,21 +140,23 @@ class StreamedRows:
     def aggregated_by(self, engine: Aggregate | None) -> "StreamedRows":
         """Return the same rows with the engine that runs their passes. The results of `map` and `take` use it, too."""
         rows = copy.copy(self)
-        rows.known, rows.engine = {}, engine
+        rows.known = {}
+        rows.engine = engine
         return rows
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "known": {}, "engine": None}
 
-    def map(self, each: Map, d: int, *, dtype: torch.dtype = torch.float64) -> "StreamedRows":
-        """Return rows of d columns that `each` computes from a block of these rows and their row numbers."""
+    def map(self, function: Map, d: int, *, dtype: torch.dtype = torch.float64) -> "StreamedRows":
+        """Return rows of d columns that `function` computes from a block of these rows and their row numbers."""
 
         def read(rows: Any) -> Tensor:
-            block, numbers = self[rows], range(rows.start, rows.stop) if isinstance(rows, slice) else rows
+            block = self[rows]
+            numbers = range(rows.start, rows.stop) if isinstance(rows, slice) else rows
             out = torch.empty((len(block), d), dtype=dtype)
             for start in range(0, len(block), MAPPED):
-                part = slice(start, start + MAPPED)
-                out[part] = each(block[part], numbers[part])
+                span = slice(start, start + MAPPED)
+                out[span] = function(block[span], numbers[span])
             return out
 
         rows = StreamedRows(read, (len(self), d), dtype, stored=self.stored, name=self.name)
@@ -179,8 +186,8 @@ def aggregate_blocks(
     total = zero()
     for start in range(span.start, span.stop, size):
         stop = min(start + size, span.stop)
-        own = None if along is None else along[start - span.start : stop - span.start]
-        total = accumulate(total, x[start:stop], own)
+        values = None if along is None else along[start - span.start : stop - span.start]
+        total = accumulate(total, x[start:stop], values)
     return total
 
 
@@ -189,20 +196,23 @@ def cat(parts: Sequence[StreamedRows]) -> StreamedRows:
     starts = [0]
     for part in parts:
         starts.append(starts[-1] + len(part))
-    dtype, stored = (
-        functools.reduce(torch.promote_types, (getattr(part, kind) for part in parts)) for kind in ("dtype", "stored")
-    )
+    dtype = functools.reduce(torch.promote_types, [part.dtype for part in parts])
+    stored = functools.reduce(torch.promote_types, [part.stored for part in parts])
 
     def read(rows: Any) -> Tensor:
         if isinstance(rows, slice):
-            spans = [slice(max(rows.start, a) - a, min(rows.stop, b) - a) for a, b in pairwise(starts)]
-            there = [(part, span) for part, span in zip(parts, spans, strict=True) if span.stop > span.start]
-            found = [part._read(span).to(dtype) for part, span in there or [(parts[0], slice(0, 0))]]
-            return found[0] if len(found) == 1 else torch.cat(found)
+            blocks = []
+            for part, (a, b) in zip(parts, pairwise(starts), strict=True):
+                span = slice(max(rows.start, a) - a, min(rows.stop, b) - a)
+                if span.stop > span.start:
+                    blocks.append(part._read(span).to(dtype))
+            if not blocks:
+                return parts[0]._read(slice(0, 0)).to(dtype)
+            return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
         out = torch.empty((len(rows), parts[0].shape[1]), dtype=dtype)
         for part, (a, b) in zip(parts, pairwise(starts), strict=True):
-            here = (rows >= a) & (rows < b)
-            out[here] = part._read(rows[here] - a).to(dtype)
+            of_part = (rows >= a) & (rows < b)
+            out[of_part] = part._read(rows[of_part] - a).to(dtype)
         return out
 
     rows = StreamedRows(read, (starts[-1], parts[0].shape[1]), dtype, stored=stored, name=parts[0].name)
@@ -221,8 +231,8 @@ def gaussian_rows(shape: tuple[int, int], seed: int, scale: float = 1.0) -> Stre
         rows = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         out = torch.empty((len(rows), d), dtype=dtype)
         for k in (rows // NOISE).unique().tolist():
-            here = rows // NOISE == k
-            out[here] = block(k)[rows[here] - k * NOISE]
+            of_block = rows // NOISE == k
+            out[of_block] = block(k)[rows[of_block] - k * NOISE]
         return out
 
     return StreamedRows(read, shape, dtype)
@@ -247,10 +257,12 @@ def release(source: Any) -> None:
 
     `source` is an array or LazyRows.
     """
-    mapped = {}
-    for part in getattr(source, "parts", (source,)) if hasattr(mmap, "MADV_DONTNEED") else ():
-        mapping = getattr(part, "_mmap", None)
-        if mapping is not None and not part.flags.writeable:
-            mapped[id(mapping)] = mapping
-    for mapping in mapped.values():
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    mappings = {}
+    for array in getattr(source, "parts", (source,)):
+        mapping = getattr(array, "_mmap", None)
+        if mapping is not None and not array.flags.writeable:
+            mappings[id(mapping)] = mapping
+    for mapping in mappings.values():
         mapping.madvise(mmap.MADV_DONTNEED)

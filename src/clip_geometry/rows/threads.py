@@ -60,7 +60,9 @@ def side_by_side(function: Callable[[U], T], items: Sequence[U]) -> Iterator[T]:
 @functools.cache
 def _pool(count: int, process: int) -> ThreadPoolExecutor:
     """Return threads that each use one torch thread. A forked process needs a pool of its own, hence `process`."""
-    pool, all_started, before = ThreadPoolExecutor(count), threading.Barrier(count), torch.get_num_threads()
+    pool = ThreadPoolExecutor(count)
+    all_started = threading.Barrier(count)
+    before = torch.get_num_threads()
 
     def start(_: int) -> None:
         torch.get_num_threads()  # the first query in a thread initializes its thread count to the global one

@@ -74,16 +74,16 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         self.check()
         if y is None and len(self.sets) == 2:
-            does = "maps one set onto another" if self.onto else "is fitted on two sets"
+            purpose = "maps one set onto another" if self.onto else "is fitted on two sets"
             raise InputError(  # scikit-learn's tools look for this wording
-                f"{self.name} {does}: fit it on both, fit(source, target); it requires y to be passed, but the target "
-                "y is None"
+                f"{self.name} {purpose}: fit it on both, fit(source, target); it requires y to be passed, but the "
+                "target y is None"
             )
-        rows = [as_matrix(each, name=name) for each, name in zip((X, y), self.sets, strict=False)]
-        self._check_sets(*rows)
-        self._learn(*rows)
+        sets = [as_matrix(rows, name=name) for rows, name in zip((X, y), self.sets, strict=False)]
+        self._check_sets(*sets)
+        self._learn(*sets)
         validate_data(self, cast(Any, X), reset=True, skip_check_array=True)  # sets n_features_in_ and the names
-        self.fitted_on_ = len(rows[0])
+        self.fitted_on_ = len(sets[0])
         return self
 
     @overload
@@ -102,8 +102,8 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Raises:
             InputError: The dimension differs from that of the fitting set.
         """
-        named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
-        if named and hasattr(self, "n_features_in_"):  # normalize can map rows before it is fitted
+        has_names = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
+        if has_names and hasattr(self, "n_features_in_"):  # normalize can map rows before it is fitted
             validate_data(self, cast(Any, X), reset=False, skip_check_array=True)  # compares the names
         return self.apply(X)
 
@@ -112,13 +112,13 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "fitted_on_")
         x = as_matrix(x)
         self._check_dimension(x)
-        result = f"the result of {self.name}"
+        name = f"the result of {self.name}"
         if not isinstance(x, StreamedRows):
             mapped = self._apply(torch.from_numpy(x))
-            check_values(mapped, result)
+            check_values(mapped, name)
             return mapped.numpy()
         rows = x.map(lambda block, _: self._apply(block), self._apply(x[:1]).shape[1])
-        rows.name = result
+        rows.name = name
         return rows
 
     def _check_dimension(self, x: matrix.Matrix | Rows) -> None:
@@ -149,8 +149,8 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        several = len(self.sets) == 2
-        tags.target_tags = TargetTags(required=several, multi_output=several, single_output=not several)
+        two_sets = len(self.sets) == 2
+        tags.target_tags = TargetTags(required=two_sets, multi_output=two_sets, single_output=not two_sets)
         return tags
 
     def check(self) -> None:
@@ -164,7 +164,7 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _affine(self) -> tuple[Any, Any, Any]:
         """Return (a, W, b) of the fitted map x ↦ (x − a) W + b; W is a matrix or a number, and a or b can be 0."""
-        raise InputError(f"{self.name} is no affine map, so it cannot be written as (W, b)")
+        raise InputError(f"{self.name} is not an affine map, so it cannot be written as (W, b)")
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         before, weights, after = self._affine()
@@ -210,8 +210,8 @@ class OntoTransform(Transform):
             )
         if self.one_space and source.shape[1] != target.shape[1]:
             raise InputError(
-                f"source has dimension {source.shape[1]} and target has {target.shape[1]}; {self.name} needs one "
-                "space, least_squares does not"
+                f"source has dimension {source.shape[1]} and target has {target.shape[1]}; {self.name} needs both in "
+                "one space, but least_squares does not"
             )
         if min(len(source), len(target)) < 2:
             raise InputError(f"{self.name} needs at least 2 rows of each modality, but one has 1 sample")
@@ -235,8 +235,8 @@ class PairedTransform(NewFeatures, OntoTransform):
     def _warn_of_rank(self, rows: str, d: int, completed: str) -> None:
         """Warn if the fitting set does not determine the map in d dimensions."""
         if self.rank_ < d:
-            message = f"{self.name} was fitted on {rows} of rank {self.rank_} in dimension {d}, which leave part of the"
-            warnings.warn(f"{message} map free; it is {completed}", RankWarning, stacklevel=4)
+            reason = f"{self.name} was fitted on {rows} of rank {self.rank_} in dimension {d}"
+            warnings.warn(f"{reason}, which leave part of the map free; it is {completed}", RankWarning, stacklevel=4)
 
 
 def as_matrix(x: Any, *, name: str = "rows") -> Any:
@@ -266,6 +266,6 @@ Kind = TypeVar("Kind", bound=type[Transform])
 def register(kind: Kind) -> Kind:
     """Add a transform to the registry under its name, as a class decorator."""
     if not (isinstance(kind, type) and issubclass(kind, Transform)):
-        raise InputError(f"register takes a subclass of Transform and was given {shown(kind)}")
+        raise InputError(f"register was given {shown(kind)}; expected a subclass of Transform")
     transforms.add(kind.name, kind)
     return kind

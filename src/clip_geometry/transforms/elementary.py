@@ -141,8 +141,8 @@ class ClusterCenter(Transform):
         if isinstance(x, StreamedRows):
             if not memory.can_be_held(x.shape):
                 raise InputError(
-                    f"{self.name} needs its {n} rows in memory, and they are streamed; fit it on up to "
-                    f"{memory.MOST_HELD // (8 * d)}"
+                    f"{self.name} needs its {n} rows in memory, but they are streamed; fit it on at most "
+                    f"{memory.MOST_HELD // (8 * d)} rows"
                 )
             x = in_one_piece(blocks(x), n).numpy()
         distinct = 1 if n == 1 else min(n, self.k)
@@ -155,10 +155,8 @@ class ClusterCenter(Transform):
             distinct = len(np.unique(clusters.labels_))
             self.cluster_centers_ = mean + clusters.cluster_centers_
         if distinct < self.k:
-            raise InputError(
-                f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on "
-                f"{'1 sample' if n == 1 else f'{n} rows, {distinct} of them different'}"
-            )
+            rows = "1 sample" if n == 1 else f"{n} rows, {distinct} of them different"
+            raise InputError(f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on {rows}")
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return x - self.cluster_centers_[self.nearest(x)]

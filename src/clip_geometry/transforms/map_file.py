@@ -41,29 +41,31 @@ Built = TypeVar("Built")
 
 def write_map(fitted: Pipeline, path: Path) -> None:
     """Write a fitted pipeline to one file."""
-    unique = list(dict.fromkeys(each for chain in fitted.chains.values() for each in chain))
-    tensors, described, affine = {}, [], {}
+    unique = list(dict.fromkeys(transform for chain in fitted.chains.values() for transform in chain))
+    tensors = {}
+    descriptions = []
     for k, transform in enumerate(unique):
         state = {name: getattr(transform, name) for name in attributes_of(type(transform))}
         tensors |= {f"{k}.{name}": value for name, value in state.items() if isinstance(value, np.ndarray)}
         scalars = {name: value for name, value in state.items() if not isinstance(value, np.ndarray)}
         parameters = {name: getattr(transform, name) for name in signature(transform.name)}
-        described.append({"name": transform.name, "parameters": parameters, "attributes": scalars})
+        descriptions.append({"name": transform.name, "parameters": parameters, "attributes": scalars})
+    affine = {}
     for modality in fitted.chains:
         try:
-            view = fitted.affine(modality)
+            affine_map = fitted.affine(modality)
         except InputError as error:
             affine[modality] = {"not_affine": str(error)}
         else:
-            affine[modality] = {"unit_rows_in": view.unit_rows_in, "renormalise": view.renormalise}
-            tensors |= {f"{modality}.W": view.W, f"{modality}.b": view.b}
+            affine[modality] = {"unit_rows_in": affine_map.unit_rows_in, "renormalise": affine_map.renormalise}
+            tensors |= {f"{modality}.W": affine_map.W, f"{modality}.b": affine_map.b}
     facts = {
         "steps": [str(step) for step in fitted.steps],
         "fitted_on": fitted.fitted_on,
         "refusal": fitted.refusal,
         "dimensions": fitted.dimensions,
-        "chains": {modality: [unique.index(each) for each in chain] for modality, chain in fitted.chains.items()},
-        "transforms": described,
+        "chains": {modality: list(map(unique.index, chain)) for modality, chain in fitted.chains.items()},
+        "transforms": descriptions,
         "affine": affine,
     }
     write_facts(path, KEY, facts, tensors)
@@ -81,7 +83,7 @@ def write_facts(path: Path, key: str, facts: Mapping[str, Any], tensors: Mapping
 Dimension = Annotated[int, Field(ge=1, le=10**6)]
 
 
-class _Described(BaseModel):
+class _TransformFacts(BaseModel):
     name: str
     parameters: dict[str, str | bool | int | float | None]
     attributes: dict[str, int | float]
@@ -97,12 +99,12 @@ class _MapFacts(BaseModel):
     refusal: str | None
     dimensions: dict[str, tuple[Dimension, Dimension]]
     chains: dict[str, list[int]]
-    transforms: list[_Described]
+    transforms: list[_TransformFacts]
 
 
 def read_map(path: Path) -> Pipeline:
     """Read a fitted pipeline; raise InputError for a file that is damaged or is not a pipeline."""
-    return read_facts(path, KEY, _MapFacts, _fitted, what="map", writer="fit")
+    return read_facts(path, KEY, _MapFacts, _pipeline_from, what="map", writer="fit")
 
 
 def read_facts(
@@ -128,38 +130,39 @@ def read_facts(
     metadata, stored = read_safetensors(path, expected, framework="pt")
     if key not in metadata:
         raise InputError(
-            f"{shown(path)} is a .safetensors file but no {what} of clip-geometry: give one that {writer} wrote"
+            f"{shown(path)} is a .safetensors file, but not a {what} of clip-geometry; give one that {writer} wrote"
         )
     tensors = {name: tensor.double().numpy() for name, tensor in stored.items()}  # all tensors are written in float64
-    found = parse_json(metadata[key], f"the metadata of {shown(path)}", dict[str, Any])
-    if found.pop("checksum", None) != checksum(found, tensors):
-        raise InputError(f"{shown(path)} is damaged, its checksum does not hold: copy it again or fit it again")
-    if found.get("format") != FORMAT:
+    content = parse_json(metadata[key], f"the metadata of {shown(path)}", dict[str, Any])
+    if content.pop("checksum", None) != checksum(content, tensors):
+        raise InputError(f"{shown(path)} is damaged: its checksum does not match; copy it again or fit it again")
+    if content.get("format") != FORMAT:
         raise InputError(
-            f"{shown(path)} has format {shown(found.get('format'))} of clip-geometry {shown(found.get('version'))}, "
-            f"and this version reads format {FORMAT}: install that version or fit the {what} again"
+            f"{shown(path)} has format {shown(content.get('format'))} of clip-geometry "
+            f"{shown(content.get('version'))}, but this version reads format {FORMAT}; install that version or fit the "
+            f"{what} again"
         )
-    facts = checked(found, f"the metadata of {shown(path)}", schema)
+    facts = checked(content, f"the metadata of {shown(path)}", schema)
     try:
         return build(facts, tensors)
     except (InputError, KeyError, IndexError, TypeError, ValueError) as error:  # its parts disagree
-        raise InputError(f"{shown(path)} contradicts itself ({first_line(error)}): fit the {what} again") from None
+        raise InputError(f"{shown(path)} contradicts itself ({first_line(error)}); fit the {what} again") from None
 
 
-def _fitted(facts: _MapFacts, tensors: Mapping[str, np.ndarray]) -> Pipeline:
-    built = []
-    for k, described in enumerate(facts.transforms):
-        transform = transforms[described.name](**described.parameters)
+def _pipeline_from(facts: _MapFacts, tensors: Mapping[str, np.ndarray]) -> Pipeline:
+    fitted = []
+    for k, description in enumerate(facts.transforms):
+        transform = transforms[description.name](**description.parameters)
         transform.check()
         for name in attributes_of(type(transform)):
-            value = described.attributes[name] if name in described.attributes else tensors[f"{k}.{name}"]
+            value = description.attributes[name] if name in description.attributes else tensors[f"{k}.{name}"]
             if not np.isfinite(value).all():
-                raise InputError(f"{name} of {described.name} is not finite")
+                raise InputError(f"{name} of {description.name} is not finite")
             setattr(transform, name, value)
-        built.append(transform)
+        fitted.append(transform)
     if not facts.chains or facts.chains.keys() != facts.dimensions.keys():
-        raise InputError("chains and dimensions are not of the same modalities")
-    chains = {modality: tuple(built[k] for k in chain) for modality, chain in facts.chains.items()}
+        raise InputError("chains and dimensions have different modalities")
+    chains = {modality: tuple(fitted[k] for k in chain) for modality, chain in facts.chains.items()}
     for modality, (d_in, d_out) in facts.dimensions.items():
         rows = np.linspace(1, 2, 2 * d_in).reshape(2, d_in)  # two rows, so that centering cannot make both zero
         for transform in chains[modality]:

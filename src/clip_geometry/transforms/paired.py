@@ -44,7 +44,7 @@ class LeastSquares(PairedTransform):
 
     def check(self) -> None:
         if self.rcond is not None:
-            real_number(self.rcond, f"rcond of {self.name}", lambda part: 0 <= part < 1, "a number from 0 to below 1")
+            real_number(self.rcond, f"rcond of {self.name}", lambda value: 0 <= value < 1, "a number from 0 to below 1")
 
     def _learn(self, source: Rows, target: Rows) -> None:
         d = source.shape[1]
@@ -98,18 +98,20 @@ class Procrustes(PairedTransform):
 
     def _learn(self, source: Rows, target: Rows) -> None:
         n, d = source.shape
-        product, squares = np.zeros((d, d)), np.zeros(2)
+        product = np.zeros((d, d))
+        squares = np.zeros(2)
         for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
             product += a.T @ b
             squares += np.square(a).sum(), np.square(b).sum()
         norms = float(np.sqrt(squares).prod())
         u, values, vt = np.linalg.svd(product)
         self.rank_ = r = int((values > max(n, d) * np.finfo(np.float64).eps * norms).sum())
+        completed = "completed as LAPACK happens to"
         if self.completion == "identity":
             u[:, r:] = u[:, r:] @ nearest_orthogonal(u[:, r:].T @ vt[r:].T)
+            completed = "completed nearest to the identity"
         self.W_ = u @ vt
-        nearest = self.completion == "identity"
-        self._warn_of_rank("pairs", d, f"completed {'nearest to the identity' if nearest else 'as LAPACK happens to'}")
+        self._warn_of_rank("pairs", d, completed)
 
 
 @register
@@ -155,9 +157,11 @@ class Ridge(PairedTransform):
 
     def _learn(self, source: Rows, target: Rows) -> None:
         (n, d), e = source.shape, target.shape[1]
-        if self.rank is not None and self.rank > (most := min(n - 1, d, e)):
+        full_rank = min(n - 1, d, e)
+        if self.rank is not None and self.rank > full_rank:
             raise InputError(
-                f"rank of {self.name} = {self.rank}; {n} pairs of {d} and {e} dimensions have up to {most}"
+                f"rank of {self.name} = {self.rank}; expected at most {full_rank} for {n} pairs of {d} and {e} "
+                "dimensions"
             )
         self.source_mean_, self.target_mean_ = mean_of(source), mean_of(target)
         squares, product = np.zeros((d, d)), np.zeros((d, e))
@@ -167,12 +171,12 @@ class Ridge(PairedTransform):
             product += a.T @ (b - self.target_mean_)
         values, axes = np.linalg.eigh(squares)
         values = np.maximum(values, 0)
-        shrunk = values + float(self.alpha) * (values.mean() or 1.0)
-        self.W_ = axes @ ((axes.T @ product) / shrunk[:, None])
+        penalized = values + float(self.alpha) * (values.mean() or 1.0)
+        self.W_ = axes @ ((axes.T @ product) / penalized[:, None])
         if self.rank is not None:  # the principal axes of the fitted rows, in the norm that includes the ridge
-            _, _, principal = np.linalg.svd(np.sqrt(shrunk)[:, None] * (axes.T @ self.W_), full_matrices=False)
+            _, _, principal = np.linalg.svd(np.sqrt(penalized)[:, None] * (axes.T @ self.W_), full_matrices=False)
             self.W_ = self.W_ @ principal[: self.rank].T @ principal[: self.rank]
-        self.rank_ = min(n - 1, d, e) if self.rank is None else int(self.rank)
+        self.rank_ = full_rank if self.rank is None else int(self.rank)
 
     def _affine(self) -> tuple[Any, Any, Any]:
         return self.source_mean_, self.W_, self.target_mean_

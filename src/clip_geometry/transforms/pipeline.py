@@ -59,19 +59,22 @@ class Affine:
             InputError: A normalize stands between other steps (it may come first and last), or a step is not affine.
         """
         weights, shift = np.eye(d), np.zeros(d)
-        unit_rows_in = unit = mapped = False
+        unit_rows_in = False
+        unit = mapped = False  # whether a normalize came last, and whether an affine step came before
         for transform in chain:
             if isinstance(transform, Normalize):
                 unit = True
                 continue
             if unit and mapped:
                 raise InputError(
-                    f"a normalize stands between affine steps (before {transform.name}), so the pipeline is no affine "
-                    "map; normalize may come first and last"
+                    f"a normalize stands between affine steps (before {transform.name}), so the pipeline is not an "
+                    "affine map; normalize may only come first and last"
                 )
             w, b = transform.weights()
             weights, shift = weights @ w, shift @ w + b
-            unit_rows_in, unit, mapped = unit_rows_in or unit, False, True
+            unit_rows_in = unit_rows_in or unit
+            unit = False
+            mapped = True
         return cls(weights, shift, renormalise=unit, unit_rows_in=unit_rows_in)
 
     @cached_property
@@ -124,7 +127,8 @@ class Pipeline:
         refusal: str | None = None,
     ):
         self.steps = parse_pipeline(steps)
-        self.chains, self.dimensions = dict(chains or {}), dict(dimensions or {})
+        self.chains = dict(chains or {})
+        self.dimensions = dict(dimensions or {})
         self.fitted_on = fitted_on
         self.refusal = refusal
 
@@ -150,24 +154,27 @@ class Pipeline:
         """Fit all steps, and return the fitted pipeline and the transformed sets (float64; as given without steps)."""
         rows: dict[str, Any] = _as_sets(sets)
         chains: dict[str, tuple[Transform, ...]] = dict.fromkeys(rows, ())
-        fitted_on, refusal = [], None
+        fitted_on: list[str] = []
+        refusal = None
         for step in self.steps:
             for modality, fitted in _fit(step, rows, pairs).items():
                 rows[modality] = fitted.apply(rows[modality])
                 chains[modality] += (fitted,)
             if step.fits:
-                alone = next(iter(rows)) if len(rows) == 1 else "each"
-                scope = step.scope or ("all" if step.kind.joint else alone)
+                scope = step.scope
+                if scope is None:
+                    scope = next(iter(rows)) if len(rows) == 1 else "each"
+                    scope = "all" if step.kind.joint else scope
                 fitted_on.append(origin if scope == ANY else f"{origin}:{scope}")
                 # axes and means of separate fits share no space, so distances across the sets would be meaningless
                 if step.scope is None and not step.kind.joint and len(rows) > 1:
                     refusal = refusal or (
-                        f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
-                        f"or {step}[each] if that is meant"
+                        f"{step} was fitted on each modality separately; write {step}[pooled] for one fit, "
+                        f"or {step}[each] if separate fits are intended"
                     )
-        words = ", ".join(dict.fromkeys(fitted_on)) or None
+        description = ", ".join(dict.fromkeys(fitted_on)) or None
         dimensions = {modality: (np.shape(x)[1], rows[modality].shape[1]) for modality, x in sets.items()}
-        return Pipeline(self.steps, chains, dimensions, words, refusal), rows
+        return Pipeline(self.steps, chains, dimensions, description, refusal), rows
 
     def transform(self, sets: RowSets) -> dict[str, Any]:
         """Apply the fitted pipeline to sets by modality.
@@ -185,8 +192,10 @@ class Pipeline:
         for modality, x in _as_sets(sets).items():
             key = self._key(modality)
             if x.shape[1] != self.dimensions[key][0]:
-                fitted = f"the pipeline was fitted on dimension {self.dimensions[key][0]}"
-                raise InputError(f"{modality} rows have dimension {x.shape[1]}, but {fitted}")
+                raise InputError(
+                    f"{modality} rows have dimension {x.shape[1]}, but the pipeline was fitted on dimension "
+                    f"{self.dimensions[key][0]}"
+                )
             for transform in self.chains[key]:
                 x = transform.apply(x)
             transformed[modality] = x
@@ -209,8 +218,8 @@ class Pipeline:
             return modality
         if ANY in self.chains:
             return ANY
-        known = " and ".join(self.chains)
-        raise InputError(f"the pipeline was fitted for {known} rows, but {modality} rows were given")
+        fitted = " and ".join(self.chains)
+        raise InputError(f"the pipeline was fitted for {fitted} rows, but {modality} rows were given")
 
     def _require_fitted(self) -> None:
         if not self.chains:
@@ -235,13 +244,13 @@ def _as_sets(sets: RowSets) -> dict[str, Rows]:
     """Convert lists to arrays; raise InputError for input that is not a matrix and for rows without a name."""
     if not isinstance(sets, Mapping):
         raise InputError(
-            f"a pipeline takes sets by name, not a {type(sets).__name__}: "
-            'give {"image": rows, "text": rows}, or {"any": rows} for one map of every modality'
+            f"the sets are a {type(sets).__name__}; expected a mapping by name, "
+            '{"image": rows, "text": rows}, or {"any": rows} for one map of every modality'
         )
-    found = {}
+    converted = {}
     for name, x in sets.items():
-        found[name] = x if len(getattr(x, "shape", ())) == 2 else as_matrix(x, name=str(name))
-    return found
+        converted[name] = x if len(getattr(x, "shape", ())) == 2 else as_matrix(x, name=str(name))
+    return converted
 
 
 def _fit(step: Step, rows: RowSets, pairs: PairIndices) -> dict[str, Transform]:
@@ -259,8 +268,8 @@ def _fit(step: Step, rows: RowSets, pairs: PairIndices) -> dict[str, Transform]:
     if not step.fits or step.scope is None or step.scope == "each":
         return {modality: step.make().fit(x) for modality, x in rows.items()}
     if len({x.shape[1] for x in rows.values()}) > 1:
-        given = " and ".join(f"{name} has dimension {x.shape[1]}" for name, x in rows.items())
-        raise InputError(f"{step} needs one space, but {given}")
+        sizes = " and ".join(f"{name} has dimension {x.shape[1]}" for name, x in rows.items())
+        raise InputError(f"{step} needs all sets in one space, but {sizes}")
     fitting = _pooled(rows) if step.scope == "pooled" else _fitting_rows(step, step.scope, rows)
     return dict.fromkeys(rows, transform.fit(fitting))
 
@@ -274,7 +283,7 @@ def _pooled(rows: RowSets) -> Rows:
 
 
 def _onto(step: Step, source: str, target: str, rows: RowSets, pairs: PairIndices) -> list[Rows]:
-    """Return the rows of source and target on which a step is fitted; for steps fitted on pairs, the pairs."""
+    """Return the rows of source and target on which a step is fitted: aligned rows if it is fitted on pairs."""
     sets = [_fitting_rows(step, name, rows) for name in (source, target)]
     if not step.kind.paired:
         return sets
@@ -282,23 +291,26 @@ def _onto(step: Step, source: str, target: str, rows: RowSets, pairs: PairIndice
     if pairs is None:
         if n != m:
             raise InputError(
-                f"{step} pairs by position where no pairs are given, but there are {n} {source} and {m} {target} rows; "
-                "give pairs=(i, j), row i[k] of the one belonging to row j[k] of the other"
+                f"without pairs, {step} pairs rows by position, but there are {n} {source} and {m} {target} rows; give "
+                "pairs=(i, j), where row i[k] of one set belongs to row j[k] of the other"
             )
         return sets
     first, second = sorted((source, target))
     if not callable(pairs) and len(rows) > 2:
-        raise InputError(f"{step} is fitted beside {len(rows)} sets; give pairs as a function (name, name) → (i, j)")
+        raise InputError(
+            f"{step} is fitted on pairs of two of {len(rows)} sets; give pairs as a function (name, name) → (i, j)"
+        )
     try:
-        chosen = pairs(first, second) if callable(pairs) else pairs
+        i, j = pairs(first, second) if callable(pairs) else pairs
     except InputError as error:
         raise InputError(f"{step} needs pairs: {error}") from None
-    return [taken(x, each) for x, each in zip(sets, chosen if source == first else reversed(chosen), strict=True)]
+    source_indices, target_indices = (i, j) if source == first else (j, i)
+    return [taken(sets[0], source_indices), taken(sets[1], target_indices)]
 
 
 def _fitting_rows(step: Step, modality: str, rows: RowSets) -> Rows:
     if modality not in rows:
         given = " and ".join("unnamed" if name == ANY else name for name in rows)
-        near = did_you_mean(modality, (*rows, *SCOPES))
-        raise InputError(f"{step} is to be fitted on {modality} rows, but only {given} rows were given{near}")
+        hint = did_you_mean(modality, (*rows, *SCOPES))
+        raise InputError(f"{step} is to be fitted on {modality} rows, but only {given} rows were given{hint}")
     return rows[modality]

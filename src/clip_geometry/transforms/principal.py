@@ -37,8 +37,8 @@ def principal_axes(x: Rows, *, center: bool) -> PrincipalAxes:
     largest = np.zeros(len(axes))
     for block in as_blocks(x):
         scores = (block - mean) @ axes.T
-        here = scores[np.abs(scores).argmax(0), np.arange(len(axes))]
-        largest = np.where(np.abs(here) > np.abs(largest), here, largest)
+        largest_of_block = scores[np.abs(scores).argmax(0), np.arange(len(axes))]
+        largest = np.where(np.abs(largest_of_block) > np.abs(largest), largest_of_block, largest)
     signs = np.where(largest < 0, -1.0, 1.0)
     return PrincipalAxes(mean, axes * signs[:, None], values, int((values > noise).sum()))
 
@@ -66,7 +66,7 @@ class _Components(Transform):
             rows = "1 sample" if len(x) == 1 else f"{len(x)} rows"
             raise InputError(
                 f"{self.name}({k}) needs {k} direction{'s' * (k > 1)}, but the {rows} it is fitted on span only "
-                f"{self.rank_}; take a smaller k or rows that differ more"
+                f"{self.rank_}; expected a smaller k or rows that differ more"
             )
         self.components_ = axes[:k]
         return singular_values[:k] ** 2 / max(len(x) - 1, 1)
@@ -191,8 +191,8 @@ class AllButTheTop(_Components):
         self._learn_axes(x, k)
         if k == self.rank_:
             raise InputError(
-                f"{self.name}({k}) removes all {k} directions in which the {len(x)} rows differ; "
-                f"what is left of their {x.shape[1]} feature(s) is rounding; take a smaller k"
+                f"{self.name}({k}) removes all {k} directions in which the {len(x)} rows differ, which leaves only "
+                f"rounding errors of their {x.shape[1]} feature(s); expected a smaller k"
             )
 
     def _map(self, x: np.ndarray) -> np.ndarray:

@@ -77,13 +77,14 @@ class IsoCLIP(NewFeatures):
             raise InputError(f"{self.name} is fitted on two modalities, but got {len(sets)}")
         first = type(self)(**self.get_params()).fit(*sets)
         second = copy(first)
-        second.set_, second.fitted_on_ = 1, len(sets[1])
+        second.set_ = 1
+        second.fitted_on_ = len(sets[1])
         return [first, second]
 
     def _learn(self, *sets: Rows) -> None:
         if len({x.shape[1] for x in sets}) > 1:
             dimensions = " and ".join(str(x.shape[1]) for x in sets)
-            raise InputError(f"{self.name} needs one space, but the sets have dimensions {dimensions}")
+            raise InputError(f"{self.name} needs both sets in one space, but they have dimensions {dimensions}")
         a, b = (triangle(in_torch(x)).numpy() for x in sets)  # R of A = QR suffices, since Q cancels in A⁺ U Uᵀ A
         u, values, vt = np.linalg.svd(a @ b.T, full_matrices=False)
         rank = int((values > max(map(len, sets)) * np.finfo(np.float64).eps * values[0]).sum())
@@ -91,12 +92,16 @@ class IsoCLIP(NewFeatures):
         if kept.start >= kept.stop:
             samples = " (1 sample)" if min(map(len, sets)) == 1 else ""
             raise InputError(
-                f"{self.name}({self.top}, {self.bottom}) leaves no direction: the sets have {rank} in common{samples}"
+                f"{self.name}({self.top}, {self.bottom}) leaves no direction: the sets have {rank} in common{samples}; "
+                "expected a smaller top or bottom"
             )
-        sides = ((a, u[:, kept]), (b, vt[kept].T))
-        inverses = [np.linalg.pinv(r, rcond=max(r.shape) * np.finfo(np.float64).eps) for r in (a, b)]
-        self.maps_ = np.stack([(inverse @ q) @ (q.T @ r) for inverse, (r, q) in zip(inverses, sides, strict=True)])
-        self.singular_values_, self.set_ = values[:rank], 0
+        maps = []
+        for r, q in ((a, u[:, kept]), (b, vt[kept].T)):
+            inverse = np.linalg.pinv(r, rcond=max(r.shape) * np.finfo(np.float64).eps)
+            maps.append((inverse @ q) @ (q.T @ r))
+        self.maps_ = np.stack(maps)
+        self.singular_values_ = values[:rank]
+        self.set_ = 0
 
     def _affine(self) -> tuple[Any, Any, Any]:
         return 0.0, self.maps_[self.set_], 0.0
@@ -147,21 +152,21 @@ class ReAlign(OntoTransform):
 
     def _learn(self, source: Rows, target: Rows) -> None:
         self.mean_, self.target_mean_ = mean_of(source), mean_of(target)
-        total = self._variance(source, self.mean_, "source")
-        self.scale_ = float(np.sqrt(self._variance(target, self.target_mean_, "target") / total))
+        source_variance = self._variance(source, self.mean_, "source")
+        self.scale_ = float(np.sqrt(self._variance(target, self.target_mean_, "target") / source_variance))
         self.centroid_ = self.target_mean_
         if self.centroid:
             sums = [Normalize().apply(self._aligned(block)).sum(0) for block in as_blocks(source)]
             self.centroid_ = np.sum(sums, axis=0) / len(source)
 
-    def _variance(self, x: Rows, mean: np.ndarray, side: str) -> float:
+    def _variance(self, x: Rows, mean: np.ndarray, name: str) -> float:
         total, largest = 0.0, 0.0
         for block in as_blocks(x):
             total += float(np.square(block - mean).sum())
             largest = max(largest, float(np.abs(block).max()))
         if total <= len(x) * x.shape[1] * (4 * np.finfo(np.float64).eps * largest) ** 2:  # rounding error of the mean
             raise InputError(
-                f"{self.name} compares the spread of both sets, but the {side} has none: its {len(x)} rows are equal"
+                f"{self.name} compares the spread of both sets, but the {name} has none: its {len(x)} rows are equal"
             )
         return total / len(x)
 

@@ -198,7 +198,7 @@ def test_wrong_maps_are_one_sentence(maps, sentence, tmp_path):
 
 def test_what_cannot_be_scored_is_one_sentence(tmp_path):
     apart = {"row": "apart", "pipeline": ["center"], "fit_on": "train"}
-    with pytest.raises(InputError, match="the map 'apart': center was fitted on each modality by itself"):
+    with pytest.raises(InputError, match="the map 'apart': center was fitted on each modality separately"):
         rows_of(made("zero_shot", tmp_path, apart))
     with pytest.raises(InputError, match="the probe scenes needs a prompt"):
         made("zero_shot", tmp_path, RAW, probe={"name": "scenes"})

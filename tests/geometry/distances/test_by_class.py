@@ -45,11 +45,11 @@ def definition(x, codes, k):
 @pytest.mark.parametrize("k", [2, 9, 40])
 def test_means_in_blocks_are_those_of_the_definition(k, block_size):
     x, codes = given(100, k)
-    found = torch.stack(mean_distances(x, codes, k, block_size=block_size))
+    result = torch.stack(mean_distances(x, codes, k, block_size=block_size))
     expected = torch.stack(definition(x, codes, k))
-    unit = expected[1, 0] / found[1, 0]
+    unit = expected[1, 0] / result[1, 0]
     assert float(torch.log2(unit)) == pytest.approx(round(float(torch.log2(unit))), abs=1e-12)  # a power of two
-    assert torch.allclose(found * unit, expected, rtol=1e-12, atol=0)
+    assert torch.allclose(result * unit, expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("k", [2, 40])
@@ -77,5 +77,5 @@ def test_copies_are_at_distance_0_exactly():
     codes[7] = (codes[6] + 1) % 5  # a copy in another class
     own, nearest = mean_distances(x, codes, 5)
     expected = definition(x, codes, 5)
-    for found, exact in ((own, expected[0]), (nearest, expected[1])):
-        assert torch.equal(found == 0, exact == 0)
+    for result, exact in ((own, expected[0]), (nearest, expected[1])):
+        assert torch.equal(result == 0, exact == 0)

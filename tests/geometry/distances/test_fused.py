@@ -129,9 +129,9 @@ def given(*, factor=1.0, outlier=1.0):
 @pytest.mark.parametrize("factor", [1e-37, 1e-4, 1.0])
 def test_rows_are_rounded_once_and_lengths_are_those_of_what_is_multiplied(factor):
     """Those of the rows before they were rounded would not cancel against the products."""
-    rows, found = given(factor=factor)
-    kept, scaled = found.high.double() + found.low.double(), rows.double() * found.scale[:50, None]
-    assert torch.equal(found.norms, kept.square().sum(1).float())
+    rows, result = given(factor=factor)
+    kept, scaled = result.high.double() + result.low.double(), rows.double() * result.scale[:50, None]
+    assert torch.equal(result.norms, kept.square().sum(1).float())
     assert not kept[50:].any() and not kept[:, 20:].any()
     error = (kept[:50, :20] - scaled).abs()
     assert (error <= 2.0**-22 * scaled.abs() + 2.0**-25).all()  # half of float16's last place
@@ -139,11 +139,11 @@ def test_rows_are_rounded_once_and_lengths_are_those_of_what_is_multiplied(facto
 
 
 def test_a_row_that_does_not_fit_has_no_length_and_the_others_keep_theirs():
-    rows, found = given(outlier=200.0)
-    fits = (rows * found.scale[:50, None]).abs().amax(1) < fused_distances.LARGEST
+    rows, result = given(outlier=200.0)
+    fits = (rows * result.scale[:50, None]).abs().amax(1) < fused_distances.LARGEST
     assert (~fits).nonzero().flatten().tolist() == [7]
-    assert found.norms.isnan().nonzero().flatten().tolist() == [7]
-    assert found.high.isfinite().all() and not found.high[7].any()
+    assert result.norms.isnan().nonzero().flatten().tolist() == [7]
+    assert result.high.isfinite().all() and not result.high[7].any()
 
 
 # --- the kernel in the interpreter against the definition
@@ -189,8 +189,8 @@ def definition(rows, codes, bounds):
 )
 def case_sums_are_those_of_the_definition(sizes, d, tiles):
     given = sorted_rows(sizes, d)
-    found, expected = fused_distances.fused_mean_distances(*given, tiles=tiles), definition(*given)
-    for one, other in zip(found, expected, strict=True):
+    result, expected = fused_distances.fused_mean_distances(*given, tiles=tiles), definition(*given)
+    for one, other in zip(result, expected, strict=True):
         assert torch.allclose(one, other, rtol=1e-6, atol=0)
 
 
@@ -277,8 +277,8 @@ def case_differences_are_taken_where_products_cancel_and_nowhere_else(offset, ca
     monkeypatch.setattr(
         fused_distances, "_launch", lambda given, exact, *rest, **how: launch(given, exact * torch.nan, *rest, **how)
     )
-    found = of_kernel(x, labels, monkeypatch)
-    assert found.isnan().any() == cancels
+    result = of_kernel(x, labels, monkeypatch)
+    assert result.isnan().any() == cancels
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -286,9 +286,9 @@ def case_rows_of_any_single_precision(dtype, monkeypatch):
     rng = np.random.default_rng(0)
     labels = classes_of(100, 7, rng)
     x = torch.from_numpy(rng.normal(size=(7, 20))[labels] + rng.normal(size=(100, 20)) + 30).to(dtype)
-    found = of_kernel(x, labels, monkeypatch)
-    assert found.dtype == torch.float64
-    assert np.abs(found.numpy() - sklearn_samples(x.double().numpy(), labels)).max() < 1e-6
+    result = of_kernel(x, labels, monkeypatch)
+    assert result.dtype == torch.float64
+    assert np.abs(result.numpy() - sklearn_samples(x.double().numpy(), labels)).max() < 1e-6
 
 
 def case_copies_are_at_distance_0_exactly():

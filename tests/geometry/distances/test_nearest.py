@@ -88,8 +88,8 @@ def test_blocks_do_not_change_the_result(monkeypatch):
         monkeypatch.setattr(neighbors, "COLUMNS", columns)
         monkeypatch.setattr(neighbors, "POSSIBLE", possible)
         assert_same(nearest(x, 7), expected)
-        for found, wanted in zip(nearest_both_ways(x, x[:90], 7), both_ways, strict=True):
-            assert_same(found, wanted)
+        for result, wanted in zip(nearest_both_ways(x, x[:90], 7), both_ways, strict=True):
+            assert_same(result, wanted)
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
@@ -101,8 +101,8 @@ def test_nearer_rows_are_counted_as_by_all_differences(cloud, monkeypatch):
     for near in (nearest(x, 3)[1][:, 2], torch.arange(N).roll(1)):
         limits = (1 - 1e-11) * squares.gather(1, near[:, None])
         nearer = (squares < limits).fill_diagonal_(False)
-        found = neighbors.count_nearer(x, None, limits[:, 0], lambda i, j, limits=limits: squares[i, j] < limits[i, 0])
-        assert torch.equal(found, nearer.sum(1))
+        result = neighbors.count_nearer(x, None, limits[:, 0], lambda i, j, limits=limits: squares[i, j] < limits[i, 0])
+        assert torch.equal(result, nearer.sum(1))
 
 
 def test_a_list_is_searched_once_for_equal_rows_and_again_for_changed_ones(monkeypatch):
@@ -131,9 +131,9 @@ def test_a_group_of_columns_hides_nothing(levels):
     values = torch.rand(3, columns, generator=torch.Generator().manual_seed(0))
     values[0, torch.arange(neighbors.GROUP) * groups] -= 1
     values[1, -5:] -= 1
-    least, found = neighbors._least(values, 10)
+    least, result = neighbors._least(values, 10)
     assert torch.equal(least.sort(1).values, values.sort(1).values[:, :10])
-    assert torch.equal(values.gather(1, found), least)
+    assert torch.equal(values.gather(1, result), least)
 
 
 def proofs(x, dtype, k=2):
@@ -183,7 +183,7 @@ def test_the_result_carries_no_gradient():
 
 @pytest.mark.parametrize("k", [0, -1, 9])
 def test_impossible_k(k):
-    with pytest.raises(InputError, match=f"k = {k} nearest of 8 rows were asked for; expected k between 1 and 8"):
+    with pytest.raises(InputError, match=f"k = {k}; expected a number of nearest rows from 1 to 8"):
         nearest(gaussian(9, 3), k)
 
 

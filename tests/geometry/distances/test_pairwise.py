@@ -25,20 +25,20 @@ def clusters(spread, *, n=30, d=6, dtype=torch.float64):
 @pytest.mark.parametrize("d", [6, 300])
 def test_distances_of_near_rows_are_not_cancelled(spread, dtype, error, d):
     x = clusters(spread, d=d, dtype=dtype)
-    found = squared_distances(x, x[::2])
-    assert found.dtype == torch.float64
-    assert torch.allclose(found, of_differences(x, x[::2]), rtol=error, atol=0)
+    result = squared_distances(x, x[::2])
+    assert result.dtype == torch.float64
+    assert torch.allclose(result, of_differences(x, x[::2]), rtol=error, atol=0)
 
 
 def test_float32_products_of_float64_rows_leave_the_cancelled_ones_exact():
     x = clusters(1.0, n=600, d=50)  # so that few are near
     y = x[:5] + 1e-9
-    found, exact = squared_distances(x, y, single=True), of_differences(x, y)
-    assert torch.allclose(found, exact, rtol=FLOAT32, atol=0)
+    result, exact = squared_distances(x, y, single=True), of_differences(x, y)
+    assert torch.allclose(result, exact, rtol=FLOAT32, atol=0)
     near = exact < 1e-10
     assert near.sum() == 5
-    assert torch.allclose(found[near], exact[near], rtol=1e-12, atol=0)
-    assert not torch.allclose(found, exact, rtol=1e-12, atol=0)  # so the others are float32
+    assert torch.allclose(result[near], exact[near], rtol=1e-12, atol=0)
+    assert not torch.allclose(result, exact, rtol=1e-12, atol=0)  # so the others are float32
 
 
 @pytest.mark.parametrize("n", [40, 700])
@@ -51,9 +51,9 @@ def test_distances_that_do_not_cancel_are_those_of_float32_products(n):
 @pytest.mark.parametrize("n", [40, 700])
 def test_rows_are_at_no_distance_from_themselves(n):
     x = torch.randn(n, 300, generator=torch.Generator().manual_seed(0))
-    found = distances(x, x)
-    assert not found.diagonal().any()
-    assert torch.allclose(found, of_differences(x, x).sqrt(), rtol=FLOAT32, atol=0)
+    result = distances(x, x)
+    assert not result.diagonal().any()
+    assert torch.allclose(result, of_differences(x, x).sqrt(), rtol=FLOAT32, atol=0)
 
 
 @pytest.mark.parametrize("n", [40, 700])
@@ -90,10 +90,10 @@ def test_about_a_near_centre_few_products_cancel(dtype, monkeypatch):
     monkeypatch.setattr(pairwise, "squared_distances_of_pairs", lambda *sets: pairs.append(sets) or measured(*sets))
     monkeypatch.setattr(pairwise, "DENSE", dict.fromkeys(pairwise.DENSE, 1.0))
     squared_distances(x, x)
-    found = squared_distances(x, x, centre=x[0])
+    result = squared_distances(x, x, centre=x[0])
     assert len(pairs[0][2]) > 800
     assert len(pairs[1][2]) == 30  # each row and itself
-    assert torch.allclose(found, of_differences(x, x), rtol=FLOAT32 if dtype == torch.float32 else 1e-10, atol=0)
+    assert torch.allclose(result, of_differences(x, x), rtol=FLOAT32 if dtype == torch.float32 else 1e-10, atol=0)
 
 
 def test_products_of_tiny_rows_are_taken_from_differences():

@@ -18,11 +18,11 @@ def far_cloud(n, d, seed, offset=1000.0):
     return cone(n, d, rng) + offset * rng.normal(size=d)
 
 
-def assert_close(found, expected, tolerance=1e-12):
+def assert_close(actual, expected, tolerance=1e-12):
     """Within `tolerance` of the Frobenius norm, field by field."""
-    assert found.n == expected.n
+    assert actual.n == expected.n
     for name in FIELDS:
-        a, b = getattr(found, name), getattr(expected, name)
+        a, b = getattr(actual, name), getattr(expected, name)
         assert float((a - b).norm()) <= tolerance * float(b.norm()), name
 
 
@@ -37,13 +37,13 @@ def exact(x):
 @pytest.mark.parametrize("offset", [0, 1000])
 def test_one_pass_is_the_definition(offset):
     x = far_cloud(5000, 7, 0, offset)  # more rows than a block
-    found, expected = Moments.of(x), exact(x)
+    result, expected = Moments.of(x), exact(x)
     for name in FIELDS:
         value = expected[name].astype(np.float64)
         # T is a sum of odd powers that nearly cancels; its scale is that of the sum of absolute terms
         scale = np.linalg.norm(value) if name != "T" else float(expected["Q"]) ** 0.75 * 5000**0.25
-        assert np.linalg.norm(getattr(found, name).numpy() - value) <= 1e-12 * scale, name
-    assert np.allclose(found.covariance, np.cov(x.T), rtol=1e-11, atol=1e-11)
+        assert np.linalg.norm(getattr(result, name).numpy() - value) <= 1e-12 * scale, name
+    assert np.allclose(result.covariance, np.cov(x.T), rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("offset", [0, 1000])
@@ -84,9 +84,12 @@ def test_merging_is_differentiable():
     [
         (lambda: Moments.of(np.ones((0, 2))), "0 rows; expected at least 1"),
         (lambda: Moments.of(np.eye(2)) + Moments.of(np.eye(3)), "dimension 2 and 3 cannot be merged"),
-        (lambda: isoscore(Moments.of(np.eye(2)[:1])), "moments are of 1 × 2 numbers; expected at least 2 rows"),
-        (lambda: isoscore(Moments.of(np.eye(3)), unbiased=True), "of 3 × 3 numbers; expected at least 4 rows"),
-        (lambda: isoscore(Moments.of(np.eye(2)[:, :1])), "of 2 × 1 numbers; expected at least 2 rows, 2 columns"),
+        (lambda: isoscore(Moments.of(np.eye(2)[:1])), "those of 1 rows with 2 columns; expected at least 2 rows"),
+        (lambda: isoscore(Moments.of(np.eye(3)), unbiased=True), "of 3 rows with 3 columns; expected at least 4 rows"),
+        (
+            lambda: isoscore(Moments.of(np.eye(2)[:, :1])),
+            "of 2 rows with 1 columns; expected at least 2 rows and 2 columns",
+        ),
         (lambda: participation_ratio(Moments.of(np.full((7, 2), 0.1))), "all 7 rows of x are equal"),
         (lambda: coordinate_spread(Moments.of(np.full((7, 2), 0.1))), "all 7 rows of x are equal"),
         (lambda: Moments.of(1e100 * np.eye(3)), "the fourth powers of the rows of x about their mean exceed float64"),
@@ -111,19 +114,19 @@ def test_errors(call, message):
 def test_two_processes_give_the_value_and_the_gradient_of_one(tmp_path):
     """70 and 50 rows in two processes, at ‖mean‖ = 1000 × spread."""
     world, x = 2, far_cloud(120, 5, 3) @ rotation(5, np.random.default_rng(0))
-    found = run_several(reduce_moments, world, tmp_path, x)
+    result = run_several(reduce_moments, world, tmp_path, x)
     whole = torch.from_numpy(x).requires_grad_()
     expected = isoscore(whole, unbiased=True)
     expected.backward()
     expected = expected.detach()
-    for part in found:
+    for part in result:
         assert part["n"] == 120
         assert float(part["score"]) == pytest.approx(float(expected), rel=1e-12)
         for name in FIELDS:
             reference = getattr(Moments.of(x), name)
             assert float((part[name] - reference).norm()) <= 1e-12 * float(reference.norm())
     # every process had the loss, so each gradient is that of their sum; DistributedDataParallel averages it away
-    gradient = torch.cat([part["grad"] for part in found]) / world
+    gradient = torch.cat([part["grad"] for part in result]) / world
     assert whole.grad is not None
     assert float((gradient - whole.grad).norm()) <= 1e-11 * float(whole.grad.norm())
 
@@ -147,9 +150,9 @@ def few_values(n, d):
 def test_scatter_from_float32_products(n, d, cloud):
     """Several blocks of rows and halves of columns, against the float64 sums."""
     x = torch.from_numpy(cloud(n, d).astype(np.float32))
-    found, expected = scatter(x), Moments.of(x).M2
-    assert found.dtype == torch.float64
-    assert 0 < float((found - expected).norm()) <= 2e-6 * float(expected.norm())
+    result, expected = scatter(x), Moments.of(x).M2
+    assert result.dtype == torch.float64
+    assert 0 < float((result - expected).norm()) <= 2e-6 * float(expected.norm())
     assert float(participation_ratio(x)) == pytest.approx(float(participation_ratio(x.double())), rel=2e-7)
 
 

@@ -50,10 +50,10 @@ def test_values_without_each_block(name, shape, seed):
     measure = measures[name]
     sets, others = sets_for(measure, *shape, seed)
     block_of = blocks_of(shape[0], 5, seed)
-    found = values(measure, *(Dealt(rows, block_of, 5) for rows in sets), *others)
+    result = values(measure, *(Dealt(rows, block_of, 5) for rows in sets), *others)
     kept = [block_of != block for block in range(5)]
     expected = [float(measure(*(each[rows] for each in (*sets, *others)))) for rows in kept]
-    assert found == pytest.approx(expected, rel=EXACT["rtol"], abs=EXACT["atol"])
+    assert result == pytest.approx(expected, rel=EXACT["rtol"], abs=EXACT["atol"])
     assert len(set(expected)) > 1
 
 
@@ -61,8 +61,8 @@ def test_values_without_each_block(name, shape, seed):
 def test_sums_of_near_rows_keep_their_digits(measure):
     sets, others = sets_for(measure, 60, 9, 0)
     sets = [1e-5 * rows + 0.3 for rows in sets]
-    found = values(measure, *(Dealt(rows, blocks_of(60, 5, 0), 5) for rows in sets), *others)
-    assert found[4] == pytest.approx(float(measure(*sets, *others)), rel=1e-9)
+    result = values(measure, *(Dealt(rows, blocks_of(60, 5, 0), 5) for rows in sets), *others)
+    assert result[4] == pytest.approx(float(measure(*sets, *others)), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["modality_silhouette", "modality_silhouette[cosine]"])
@@ -70,19 +70,19 @@ def test_two_sets_lose_blocks_of_their_own(name):
     measure = measures[name]
     image, text = rows_of(30, 5, 0), rows_of(50, 5, 1) + 0.2
     codes = blocks_of(30, 4, 2), blocks_of(50, 4, 3)
-    found = values(measure, *(Dealt(rows, blocks, 4) for rows, blocks in zip((image, text), codes, strict=True)))
+    result = values(measure, *(Dealt(rows, blocks, 4) for rows, blocks in zip((image, text), codes, strict=True)))
     expected = [float(measure(image[codes[0] != b], text[codes[1] != b])) for b in range(4)]
-    assert found == pytest.approx(expected, rel=1e-10)
+    assert result == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("name", ["silhouette", "silhouette[cosine]"])
 def test_a_class_that_is_a_block_is_no_neighbor_without_it(name):
     measure, rows, labels = measures[name], rows_of(30, 4, 0), torch.arange(30) // 10
-    found = values(measure, Dealt(rows, labels, 3), labels)
+    result = values(measure, Dealt(rows, labels, 3), labels)
     expected = [float(measure(rows[labels != b], labels[labels != b])) for b in range(3)]
-    assert found == pytest.approx(expected, rel=1e-10)
+    assert result == pytest.approx(expected, rel=1e-10)
     two = labels.clamp(max=1)
-    with pytest.raises(InputError, match="a silhouette needs"):
+    with pytest.raises(InputError, match="expected at least two classes"):
         values(measure, Dealt(rows, two, 2), two)
 
 
@@ -102,7 +102,7 @@ def test_equal_rows_without_a_block():
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
 def test_mean_distances_without_a_block_are_those_of_the_rest(metric):
     x, labels, block_of = rows_of(40, 3, 0), torch.arange(40) * 3 // 40, blocks_of(40, 4, 0)
-    for block, found in enumerate(ClassDistances.without_each(Dealt(x, block_of, 4), labels)):
+    for block, result in enumerate(ClassDistances.without_each(Dealt(x, block_of, 4), labels)):
         kept = block_of != block
         expected = ClassDistances(x[kept], labels[kept]).mean(of_distances, metric)
-        assert torch.allclose(found.mean(of_distances, metric), expected, rtol=1e-12, atol=0)
+        assert torch.allclose(result.mean(of_distances, metric), expected, rtol=1e-12, atol=0)

@@ -91,7 +91,7 @@ def another_matrix(facts, tensors):
     tensors["map.0.W"] = np.ones((3, 3))
 
 
-DAMAGED, CONTRADICTION = "is damaged, its checksum does not hold: copy it again or fit it again", "contradicts itself"
+DAMAGED, CONTRADICTION = "is damaged: its checksum does not match; copy it again or fit it again", "contradicts itself"
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,12 @@ DAMAGED, CONTRADICTION = "is damaged, its checksum does not hold: copy it again 
         (lambda tensors, _: tensors.update({"map.0.b": tensors["map.0.b"] + 1e-12}), DAMAGED),
         (lambda _, metadata: metadata.update({KEY: metadata[KEY].replace('"slope": ', '"slope": 1')}), DAMAGED),
         (lambda tensors, _: tensors.pop("map.0.b"), DAMAGED),
-        (lambda _, metadata: metadata.clear(), "file but no repair of clip-geometry: give one that Repair.save wrote"),
-        (with_facts(format=2), "has format 2 of clip-geometry .*, and this version reads format 1"),
-        (with_facts(kind="os.system"), r"contradicts itself \(no repair is called 'os.system'\): fit the repair again"),
+        (
+            lambda _, metadata: metadata.clear(),
+            "file, but not a repair of clip-geometry; give one that Repair.save wrote",
+        ),
+        (with_facts(format=2), "has format 2 of clip-geometry .*, but this version reads format 1"),
+        (with_facts(kind="os.system"), r"contradicts itself \(no repair is called 'os.system'\); fit the repair again"),
         (with_facts(kind="csls"), CONTRADICTION),
         (with_facts(kind="zscore", parameters={"centred": True}), CONTRADICTION),
         (with_facts(parameters={"centered": ["os"]}), "parameters.centered.* of the metadata of .* is"),
@@ -128,7 +131,7 @@ def test_changed_files(saved, change, message):
 
 def test_files_that_are_no_repairs(saved, tmp_path):
     _, path = saved()
-    with pytest.raises(InputError, match="no map of clip-geometry: give one that fit wrote"):
+    with pytest.raises(InputError, match="not a map of clip-geometry; give one that fit wrote"):
         Pipeline.load(path)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"is no readable \.safetensors file, damaged or cut short"):
@@ -141,7 +144,7 @@ def test_files_that_are_no_repairs(saved, tmp_path):
     ):
         Repair.load(tmp_path / "none.safetensors")
     Pipeline("center").fit(rows()).save(path)
-    with pytest.raises(InputError, match=r"no repair of clip-geometry: give one that Repair\.save wrote"):
+    with pytest.raises(InputError, match=r"not a repair of clip-geometry; give one that Repair\.save wrote"):
         Repair.load(path)
 
 

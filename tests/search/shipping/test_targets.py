@@ -81,7 +81,7 @@ def test_a_pipeline_that_is_no_space_of_all_modalities():
     narrow = {"image": SETS["image"], "text": SETS["text"][:, :5]}
     with pytest.raises(InputError, match="image rows have 32 and text rows have 5 dimensions, but one index needs"):
         SavedPipeline(Pipeline("center[each]").fit(narrow))
-    with pytest.raises(InputError, match="cluster_center is no affine map"):
+    with pytest.raises(InputError, match="cluster_center is not an affine map"):
         SavedPipeline(Pipeline("cluster_center(3)[each]").fit(SETS))
 
 

@@ -54,17 +54,16 @@ def fused_mean_distances(
     in float64.
     """
     tiles = tiles or _tiles()
-    block = math.lcm(tiles.rows, tiles.columns)
-    shape = _up(len(rows), block), _up(rows.shape[1], tiles.dimensions)
+    shape = _up(len(rows), math.lcm(tiles.rows, tiles.columns)), _up(rows.shape[1], tiles.dimensions)
     exact = torch.nn.functional.pad(rows, (0, shape[1] - rows.shape[1], 0, shape[0] - len(rows))).contiguous()
     centres = class_centres(rows, bounds)
 
     def sums(within: bool) -> Float[Tensor, " n"]:
-        about, which = (centres, codes) if within else (middle(centres)[None], torch.zeros_like(codes))
-        given = operands(rows, about, which, shape)
+        origins, origin_of_row = (centres, codes) if within else (middle(centres)[None], torch.zeros_like(codes))
+        padded = operands(rows, origins, origin_of_row, shape)
         spans = _spans(codes, bounds, tiles, within=within)
-        out = _launch(given, exact, codes, bounds, spans, tiles, within=within)
-        return (out / given.scale.double())[: len(rows)]
+        out = _launch(padded, exact, codes, bounds, spans, tiles, within=within)
+        return (out / padded.scale.double())[: len(rows)]
 
     return sums(within=True), sums(within=False)
 
@@ -79,25 +78,26 @@ class Operands(NamedTuple):
 
 
 def operands(
-    rows: Float[Tensor, "n d"], centres: Float[Tensor, "c d"], which: Int[Tensor, " n"], shape: tuple[int, int]
+    rows: Float[Tensor, "n d"], centres: Float[Tensor, "c d"], center_of_row: Int[Tensor, " n"], shape: tuple[int, int]
 ) -> Operands:
-    """Prepare the operands from float32 rows, padded with zeros to `shape`; `which` is the center of each row."""
+    """Prepare the operands from float32 rows, padded with zeros to `shape`, each about its center."""
     d = rows.shape[1]
-    parts = [slice(start, min(start + PART, len(rows))) for start in range(0, len(rows), PART)]
-    lengths = torch.cat([(rows[part] - centres[which[part]]).double().norm(dim=1) for part in parts])
-    scale = _scales(lengths / d**0.5, which, len(centres))
-    high, low = (rows.new_zeros(shape, dtype=torch.float16) for _ in range(2))
+    spans = [slice(start, min(start + PART, len(rows))) for start in range(0, len(rows), PART)]
+    lengths = torch.cat([(rows[span] - centres[center_of_row[span]]).double().norm(dim=1) for span in spans])
+    scale = _scales(lengths / d**0.5, center_of_row, len(centres))
+    high = rows.new_zeros(shape, dtype=torch.float16)
+    low = torch.zeros_like(high)
     norms = rows.new_zeros(shape[0])
-    for part in parts:
-        scaled = (rows[part] - centres[which[part]]) * scale[part, None]
+    for span in spans:
+        scaled = (rows[span] - centres[center_of_row[span]]) * scale[span, None]
         fits = scaled.abs().amax(1) < LARGEST
         scaled = torch.where(fits[:, None], scaled, 0)
         first = scaled.half()
         second = (scaled - first.float()).half()
-        high[part, :d], low[part, :d] = first, second
+        high[span, :d], low[span, :d] = first, second
         multiplied = first.double() + second.double()
         # norms of the rounded operands, not of the rows: rounding then moves the rows a little, but nothing cancels
-        norms[part] = torch.where(fits, multiplied.square().sum(1).float(), torch.nan)
+        norms[span] = torch.where(fits, multiplied.square().sum(1).float(), torch.nan)
     return Operands(high, low, norms, torch.cat([scale, scale.new_ones(shape[0] - len(rows))]))
 
 
@@ -109,7 +109,7 @@ def class_centres(rows: Float[Tensor, "n d"], bounds: list[int]) -> Float[Tensor
     edges = torch.tensor(bounds, device=rows.device)
     sizes = edges.diff()[:, None]
     sample = edges[:-1, None] + (2 * torch.arange(SAMPLE, device=rows.device) + 1) * sizes // (2 * SAMPLE)
-    parts = [rows[some.flatten()].view(len(some), SAMPLE, -1).median(1).values for some in sample.split(1024)]
+    parts = [rows[chosen.flatten()].view(len(chosen), SAMPLE, -1).median(1).values for chosen in sample.split(1024)]
     return torch.cat(parts)
 
 
@@ -118,14 +118,14 @@ def middle(centres: Float[Tensor, "k d"]) -> Float[Tensor, " d"]:
     return centres[:: math.ceil(len(centres) / 1024)].median(0).values
 
 
-def _scales(typical: Float[Tensor, " n"], which: Int[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
+def _scales(lengths: Float[Tensor, " n"], center_of_row: Int[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
     """Return the power of two that brings the median row about each center near 2^TYPICAL."""
-    sizes = torch.bincount(which, minlength=k)
-    order = typical.argsort()
-    order = order[which[order].argsort(stable=True)]  # by center, then by length
-    medians = typical[order[sizes.cumsum(0) - sizes + sizes // 2]]
+    sizes = torch.bincount(center_of_row, minlength=k)
+    order = lengths.argsort()
+    order = order[center_of_row[order].argsort(stable=True)]  # by center, then by length
+    medians = lengths[order[sizes.cumsum(0) - sizes + sizes // 2]]
     exponents = torch.frexp(medians).exponent.clamp(min=-90)  # keeps the units within float32
-    return torch.ldexp(torch.ones_like(medians), TYPICAL - exponents).float()[which]
+    return torch.ldexp(torch.ones_like(medians), TYPICAL - exponents).float()[center_of_row]
 
 
 def _tiles() -> Tiles:
@@ -162,16 +162,18 @@ def _spans(codes: Int[Tensor, " n"], bounds: list[int], tiles: Tiles, *, within:
     first, last = codes[firsts], codes[(firsts + tiles.rows - 1).clamp(max=len(codes) - 1)]
     start, stop = edges[first], edges[last + 1]
     if within:
-        down, up = start // tiles.columns * tiles.columns, -(-stop // tiles.columns) * tiles.columns
-        return torch.stack([down, up, down, down], dim=1).int()
-    out, out_end = -(-start // tiles.columns) * tiles.columns, stop // tiles.columns * tiles.columns
-    out_end = torch.where(first == last, torch.maximum(out, out_end), out)
-    every = torch.full_like(start, _up(len(codes), tiles.columns))
-    return torch.stack([torch.zeros_like(start), every, out, out_end], dim=1).int()
+        begin = start // tiles.columns * tiles.columns
+        end = -(-stop // tiles.columns) * tiles.columns
+        return torch.stack([begin, end, begin, begin], dim=1).int()
+    skip = -(-start // tiles.columns) * tiles.columns
+    skip_end = stop // tiles.columns * tiles.columns
+    skip_end = torch.where(first == last, torch.maximum(skip, skip_end), skip)
+    end = torch.full_like(start, _up(len(codes), tiles.columns))
+    return torch.stack([torch.zeros_like(start), end, skip, skip_end], dim=1).int()
 
 
 def _launch(
-    given: Operands,
+    operands: Operands,
     exact: Float[Tensor, "m e"],
     codes: Int[Tensor, " n"],
     bounds: list[int],
@@ -184,12 +186,12 @@ def _launch(
     labels = torch.nn.functional.pad(codes.int(), (0, padded - len(codes)), value=k)
     edges = torch.tensor(bounds, dtype=torch.int32, device=exact.device)
     lift = lift_of(d)
-    units = given.scale / lift
+    units = operands.scale / lift
     out = exact.new_zeros(padded, dtype=torch.float64)
     with torch.cuda.device_of(exact):
-        launched: Any = distance_sums[(len(spans),)]
-        launched(
-            *(given.high, given.low, given.norms, exact, units, labels, edges, spans, out),
+        kernel: Any = distance_sums[(len(spans),)]
+        kernel(
+            *(operands.high, operands.low, operands.norms, exact, units, labels, edges, spans, out),
             *(k, SHARE, LEAST * d, d),
             BLOCK_M=tiles.rows,
             BLOCK_N=tiles.columns,

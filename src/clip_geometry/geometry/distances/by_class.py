@@ -55,18 +55,18 @@ def mean_distances(
     kernel instead (see `fused_mean_distances`).
     """
     fused = takes_kernel(x)
-    single = x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
-    data = _sort(x, codes, k, single=fused or single)
+    use_float32 = x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
+    sorted_rows = _sort(x, codes, k, single=fused or use_float32)
     if fused:
         # imported here because it imports Triton
         from clip_geometry.geometry.distances._fused import fused_mean_distances
 
-        own, nearest = fused_mean_distances(data.rows, data.codes, data.bounds)
+        own, nearest = fused_mean_distances(sorted_rows.rows, sorted_rows.codes, sorted_rows.bounds)
     else:
-        own, nearest = _in_blocks(data, block_size)
-    others = (data.sizes - 1).clamp(min=1)[data.codes]
-    back = data.order.argsort()
-    return (own / others)[back], nearest[back]
+        own, nearest = _in_blocks(sorted_rows, block_size)
+    others = (sorted_rows.sizes - 1).clamp(min=1)[sorted_rows.codes]
+    original_order = sorted_rows.order.argsort()
+    return (own / others)[original_order], nearest[original_order]
 
 
 def takes_kernel(rows: Float[Tensor, "n d"]) -> bool:
@@ -77,15 +77,15 @@ def takes_kernel(rows: Float[Tensor, "n d"]) -> bool:
     return nvidia and find_spec("triton") is not None
 
 
-def _in_blocks(data: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+def _in_blocks(sorted_rows: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Return the summed distance to the own class and the mean distance to the nearest other class; use each pair once.
 
     A run of several classes lies in one block, so its sums are complete. The sums of a large class are added up over
     its blocks.
     """
-    own = data.rows.new_zeros(len(data.rows), dtype=torch.float64)
+    own = sorted_rows.rows.new_zeros(len(sorted_rows.rows), dtype=torch.float64)
     nearest = torch.full_like(own, torch.inf)
-    runs = _runs(data, block_size)
+    runs = _runs(sorted_rows, block_size)
     for i, left in enumerate(runs):
         for right in runs[: i + 1]:
             # keyed by the first class and the range of rows
@@ -93,16 +93,17 @@ def _in_blocks(data: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"],
             for a, b in product(left.blocks, right.blocks):
                 if left is right and a.start > b.start:
                     continue
-                apart = distances(data.rows[a], data.rows[b], centre=(left.centre + right.centre) / 2)
-                sides = [(apart.T, b, a, right.classes), (apart, a, b, left.classes)]
-                for part, summed, to, classes in sides[: 1 if a == b else 2]:
-                    sums = part.new_zeros((len(classes), part.shape[1]))
-                    sums = sums.index_add(0, data.codes[summed] - classes.start, part)
+                between = distances(sorted_rows.rows[a], sorted_rows.rows[b], centre=(left.centre + right.centre) / 2)
+                # distances to the rows of `others` and their classes, summed for each of the rows `to`
+                directions = [(between.T, b, a, right.classes), (between, a, b, left.classes)]
+                for to_others, others, to, classes in directions[: 1 if a == b else 2]:
+                    sums = to_others.new_zeros((len(classes), to_others.shape[1]))
+                    sums = sums.index_add(0, sorted_rows.codes[others] - classes.start, to_others)
                     if left is right:
-                        mine = (data.codes[to] - classes.start)[None]
-                        own[to] += sums.gather(0, mine)[0]
-                        sums = sums.scatter(0, mine, torch.inf)
-                    means = sums / data.sizes[classes.start : classes.stop, None]
+                        own_class = (sorted_rows.codes[to] - classes.start)[None]
+                        own[to] += sums.gather(0, own_class)[0]
+                        sums = sums.scatter(0, own_class, torch.inf)
+                    means = sums / sorted_rows.sizes[classes.start : classes.stop, None]
                     lowest[classes.start, to.start, to.stop] += means.amin(0)
             for (_, start, stop), means in lowest.items():
                 before = nearest[start:stop].clone()  # cloned because the gradient may need it
@@ -120,15 +121,15 @@ def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: 
     return _SortedRows(rows, codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)
 
 
-def _runs(data: _SortedRows, block_size: int) -> list[_Run]:
+def _runs(sorted_rows: _SortedRows, block_size: int) -> list[_Run]:
     starts = [0]
-    for c in range(1, len(data.bounds) - 1):
-        if data.bounds[c + 1] - data.bounds[starts[-1]] > block_size:
+    for c in range(1, len(sorted_rows.bounds) - 1):
+        if sorted_rows.bounds[c + 1] - sorted_rows.bounds[starts[-1]] > block_size:
             starts.append(c)
     runs = []
-    for first, last in pairwise([*starts, len(data.bounds) - 1]):
-        start, stop = data.bounds[first], data.bounds[last]
-        rows = data.rows[start:stop].detach()
+    for first, last in pairwise([*starts, len(sorted_rows.bounds) - 1]):
+        start, stop = sorted_rows.bounds[first], sorted_rows.bounds[last]
+        rows = sorted_rows.rows[start:stop].detach()
         centre = rows[:: math.ceil(len(rows) / SAMPLE)].median(dim=0).values
         blocks = [slice(k, min(k + block_size, stop)) for k in range(start, stop, block_size)]
         runs.append(_Run(range(first, last), blocks, centre))
@@ -143,15 +144,15 @@ def sums_by_class(
     All sums are in the same unit of length. StreamedRows are read in order, once to find the unit and once for each
     block of up to MOST chosen rows.
     """
-    single = x.dtype != torch.float64 and single_is_exact(x.device)
-    dtype = torch.float32 if single else torch.float64
-    factor = near_one(max(float(part.abs().amax()) for part in x.split(SUMMED)))
-    for some in chosen.split(max(1, min(MOST, KEPT // k))):
-        rows = (x[some].to(dtype) * factor).split(BLOCK)
-        sums = torch.zeros((k, len(some)), dtype=torch.float64, device=x.device)
-        for block, own in zip(x.split(BLOCK), codes.split(BLOCK), strict=True):
+    use_float32 = x.dtype != torch.float64 and single_is_exact(x.device)
+    dtype = torch.float32 if use_float32 else torch.float64
+    factor = near_one(max(float(block.abs().amax()) for block in x.split(SUMMED)))
+    for batch in chosen.split(max(1, min(MOST, KEPT // k))):
+        rows = (x[batch].to(dtype) * factor).split(BLOCK)
+        sums = torch.zeros((k, len(batch)), dtype=torch.float64, device=x.device)
+        for block, block_codes in zip(x.split(BLOCK), codes.split(BLOCK), strict=True):
             block = block.to(dtype) * factor
-            for part, into in zip(rows, sums.split(BLOCK, dim=1), strict=True):
-                center = (block.mean(0) + part.mean(0)) / 2
-                into.index_add_(0, own, distances(block, part, centre=center))
-        yield some, sums
+            for batch_rows, into in zip(rows, sums.split(BLOCK, dim=1), strict=True):
+                center = (block.mean(0) + batch_rows.mean(0)) / 2
+                into.index_add_(0, block_codes, distances(block, batch_rows, centre=center))
+        yield batch, sums

@@ -30,8 +30,8 @@ STREAMED = 4  # factor on the number of queries if each block of columns is read
 POSSIBLE = 2**22  # pairs per block where products cannot decide
 DENSE = 8  # if more than one row in 8 is a possible neighbor, all distances are computed
 MANY = 1024  # fewest rows whose neighbor lists are cached for the next statistic
-KEPT, KEPT_BYTES = 8, 2**24  # number of cached lists, and bytes of one: 100 neighbors of 10,000 rows
-OPEN = 64  # if more than one comparison in 64 is undecided, float64 products are faster than differences of these
+CACHED, CACHED_BYTES = 8, 2**24  # number of cached lists, and bytes of one: 100 neighbors of 10,000 rows
+UNDECIDED = 64  # if more than one comparison in 64 is undecided, float64 products are faster than differences of these
 GROUP = 8  # columns per group whose minimum is computed before the least values are selected
 
 
@@ -48,48 +48,51 @@ def nearest(
     blocks; StreamedRows are not copied, but read once for every QUERIES · STREAMED rows. The result has no gradient.
     Raises InputError unless k is between 1 and the number of rows to choose from.
     """
-    choice = len(x) - 1 if y is None else len(y)
+    choice = len(x) - 1 if y is None else len(y)  # number of rows to choose from
     if not 1 <= k <= choice:
-        raise InputError(f"k = {k} nearest of {choice} rows were asked for; expected k between 1 and {choice}")
-    return _nearest(x, k, y) if isinstance(x, StreamedRows) or y is not None else _nearest_of_kept(x, k)
+        raise InputError(f"k = {k}; expected a number of nearest rows from 1 to {choice}")
+    return _nearest(x, k, y) if isinstance(x, StreamedRows) or y is not None else _nearest_cached(x, k)
 
 
 def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
     if y is None and _serves_both_ways(x, k):
         return _with_proof(x, y, _both_ways(_Bounds(x, y, torch.float32), k, k)[0])
     rows = torch.arange(len(x), device=x.device)
-    kind = torch.float32 if single_is_exact(x.device) else torch.float64
-    return _with_proof(x, y, _by_products(_Bounds(x, y, kind), rows, k))
+    dtype = torch.float32 if single_is_exact(x.device) else torch.float64
+    return _with_proof(x, y, _by_products(_Bounds(x, y, dtype), rows, k))
 
 
 # cached neighbor lists, keyed by a digest of the rows, which takes a fiftieth of the time of a search; None disables
 # the cache
-_kept: dict[tuple[Any, ...], tuple[Tensor, Tensor]] | None = None
+_cached_lists: dict[tuple[Any, ...], tuple[Tensor, Tensor]] | None = None
 
 
 @contextmanager
 def keeping_lists() -> Iterator[None]:
     """Cache neighbor lists within this context, so that statistics of the same rows search only once."""
-    global _kept
-    outer, _kept = _kept, {} if _kept is None else _kept
+    global _cached_lists
+    outer = _cached_lists
+    if outer is None:
+        _cached_lists = {}
     try:
         yield
     finally:
-        _kept = outer
+        _cached_lists = outer
 
 
-def _nearest_of_kept(x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
-    if _kept is None or x.is_cuda or len(x) < MANY or 16 * len(x) * k > KEPT_BYTES:
+def _nearest_cached(x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
+    if _cached_lists is None or x.is_cuda or len(x) < MANY or 16 * len(x) * k > CACHED_BYTES:
         return _nearest(x, k, None)
     content: Any = x.detach().contiguous().view(torch.uint8).numpy()
     key = hashlib.sha256(content).digest(), x.dtype, x.shape
-    lists = _kept.pop(key, None)
+    lists = _cached_lists.pop(key, None)
     if lists is None or lists[0].shape[1] < k:
         lists = _nearest(x, k, None)
-    _kept[key] = lists
-    for oldest in list(_kept)[:-KEPT]:
-        del _kept[oldest]
-    return lists[0][:, :k].clone(), lists[1][:, :k].clone()
+    _cached_lists[key] = lists
+    for oldest in list(_cached_lists)[:-CACHED]:
+        del _cached_lists[oldest]
+    distances, indices = lists
+    return distances[:, :k].clone(), indices[:, :k].clone()
 
 
 @torch.no_grad()
@@ -111,16 +114,16 @@ def _serves_both_ways(x: Float[Matrix, "n d"], k: int) -> bool:
     return not isinstance(x, StreamedRows) and not x.is_cuda and k <= FEW and single_is_exact(x.device)
 
 
-def _with_proof(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, found: "_ProvedNeighbors"):
+def _with_proof(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, neighbors: "_ProvedNeighbors"):
     """Return distances and indices, after searching rows without a proof again."""
-    squares, indices, proved = found
+    squares, indices, proved = neighbors
     rows = (~proved).nonzero()[:, 0]
     if len(rows) > 0:
         bounds = _Bounds(x, y, torch.float64)
         squares[rows], indices[rows], proved = _by_products(bounds, rows, squares.shape[1])
         rows = rows[~proved]
-        for part in rows.split(max(1, POSSIBLE // len(bounds.y))):
-            squares[part], indices[part] = _nearest_possible(bounds, part, squares[part])
+        for batch in rows.split(max(1, POSSIBLE // len(bounds.y))):
+            squares[batch], indices[batch] = _nearest_possible(bounds, batch, squares[batch])
     return squares.sqrt(), indices
 
 
@@ -134,7 +137,8 @@ class _Bounds:
     """
 
     def __init__(self, x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, dtype: torch.dtype):
-        self.x, self.y = x, x if y is None else y
+        self.x = x
+        self.y = x if y is None else y
         self.among_themselves = y is None
         self.dtype = dtype
         self.centre = mean_row(self.y)
@@ -143,11 +147,12 @@ class _Bounds:
         longest = torch.stack([self.centered(block).norm(dim=1).amax() for rows in sets for block in blocks(rows)])
         self.scale = 2.0 ** -math.frexp(float(longest.amax()))[1]
         terms = x.shape[1] + 20  # includes the rounding of entries, norms and ε
-        self.epsilon, self.exact_epsilon = (1.03 * terms * torch.finfo(kind).eps / 2 for kind in (dtype, torch.float64))
+        self.epsilon = 1.03 * terms * torch.finfo(dtype).eps / 2
+        self.exact_epsilon = 1.03 * terms * torch.finfo(torch.float64).eps / 2
         self.underflow = 4 * terms * torch.finfo(dtype).tiny
-        streamed = isinstance(self.y, StreamedRows)
-        kept = () if streamed else (self._factor(block, right=True) for block in blocks(self.y))
-        self._kept = None if streamed else in_one_piece(kept, len(self.y))
+        self._right = None  # right factor of all rows, unless they are streamed
+        if not isinstance(self.y, StreamedRows):
+            self._right = in_one_piece((self._factor(block, right=True) for block in blocks(self.y)), len(self.y))
 
     def centered(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
         return rows.to(torch.float64, copy=True).sub_(self.centre).mul_(self.scale)
@@ -168,14 +173,14 @@ class _Bounds:
     def block(self, left: Float[Tensor, "b d3"], first: int, size: int, rows: Int[Tensor, " b"]):
         """Return the bounds of some rows and `size` columns, b × c; the bound of a row and itself is infinite."""
         columns = slice(first, first + size)
-        right = self._factor(self.y[columns], right=True) if self._kept is None else self._kept[columns]
+        right = self._factor(self.y[columns], right=True) if self._right is None else self._right[columns]
         products = left @ right.T
         if self.among_themselves:
             own = rows - first
-            there = (own >= 0) & (own < products.shape[1])
-            # without branching on `there`, which would wait for the GPU
+            inside = (own >= 0) & (own < products.shape[1])
+            # without branching on `inside`, which would wait for the GPU
             column = own.clamp(0, products.shape[1] - 1)[:, None]
-            products.scatter_(1, column, torch.where(there[:, None], torch.inf, products.gather(1, column)))
+            products.scatter_(1, column, torch.where(inside[:, None], torch.inf, products.gather(1, column)))
         return products
 
     def scaled(self, squares: Tensor) -> Tensor:
@@ -194,7 +199,9 @@ class _Candidates:
     order."""
 
     def __init__(self, n: int, k: int, choice: int, bounds: Tensor):
-        self.k, self.choice, self.count = k, choice, min(k + max(4, k // 8), choice)
+        self.k = k
+        self.choice = choice
+        self.count = min(k + max(4, k // 8), choice)
         self.least = bounds.new_full((n, self.count), torch.inf)
         self.indices = torch.zeros_like(self.least, dtype=torch.long)
 
@@ -203,8 +210,8 @@ class _Candidates:
         new, columns = _least(bounds, self.count)
         least = torch.cat((self.least[rows], new), 1)
         indices = torch.cat((self.indices[rows], columns + first), 1)
-        self.least[rows], kept = least.topk(self.count, dim=1, largest=False, sorted=False)
-        self.indices[rows] = indices.gather(1, kept)
+        self.least[rows], selected = least.topk(self.count, dim=1, largest=False, sorted=False)
+        self.indices[rows] = indices.gather(1, selected)
 
     def measured(self, x: Float[Tensor, "n d"], y: Float[Matrix, "m d"], bounds: _Bounds) -> _ProvedNeighbors:
         """Return the k nearest candidates; a row is proved if the bounds of all other rows exceed their distances."""
@@ -217,15 +224,21 @@ class _Candidates:
 
 
 def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _ProvedNeighbors:
-    choice, found = len(bounds.y) - bounds.among_themselves, []
+    choice = len(bounds.y) - bounds.among_themselves
     columns = max(1024, min(COLUMNS, COLUMN_ENTRIES // bounds.y.shape[1]))
-    for part in rows.split(QUERIES * (8 if rows.is_cuda else STREAMED if isinstance(bounds.y, StreamedRows) else 1)):
-        left = bounds.left(part)
-        candidates = _Candidates(len(part), k, choice, left)
+    queries = QUERIES
+    if rows.is_cuda:
+        queries *= 8
+    elif isinstance(bounds.y, StreamedRows):
+        queries *= STREAMED
+    neighbors = []
+    for batch in rows.split(queries):
+        left = bounds.left(batch)
+        candidates = _Candidates(len(batch), k, choice, left)
         for first in range(0, len(bounds.y), columns):
-            candidates.add(slice(None), bounds.block(left, first, columns, part), first)
-        found.append(candidates.measured(bounds.x[part], bounds.y, bounds))
-    return _ProvedNeighbors(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+            candidates.add(slice(None), bounds.block(left, first, columns, batch), first)
+        neighbors.append(candidates.measured(bounds.x[batch], bounds.y, bounds))
+    return _ProvedNeighbors(*(torch.cat(parts) for parts in zip(*neighbors, strict=True)))
 
 
 def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_ProvedNeighbors, _ProvedNeighbors]:
@@ -242,8 +255,8 @@ def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_ProvedNeighbors, _
             beyond = max(first, stop) if own else first  # earlier columns are rows of this block
             if beyond < first + products.shape[1]:
                 of_y.add(slice(beyond, first + products.shape[1]), products[:, beyond - first :].T, start)
-    found = of_x.measured(x, y, bounds)
-    return found, found if own else of_y.measured(y, x, bounds)
+    neighbors_of_x = of_x.measured(x, y, bounds)
+    return neighbors_of_x, neighbors_of_x if own else of_y.measured(y, x, bounds)
 
 
 @torch.no_grad()
@@ -261,26 +274,27 @@ def count_nearer(
     many of them, float64 products are tried first. `slack` is the largest difference between `squares` and the squares
     that is_nearer allows.
     """
-    bounds_of = functools.cache(lambda kind: _Bounds(x, y, kind))
+    bounds_in = functools.cache(lambda dtype: _Bounds(x, y, dtype))
 
-    def compared(kind: torch.dtype, rows: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        bounds = bounds_of(kind)
+    def compared(dtype: torch.dtype, rows: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """Return which columns are nearer, and which are undecided."""
+        bounds = bounds_in(dtype)
         left = bounds.left(rows)
         low, high = (bounds.scaled(squares[rows, None] + change) for change in (-slack, slack))
         # bounds fall short of the distances by at most twice ε(‖c_i‖ + ‖c_j‖)²
-        lack = 2.1 * bounds.epsilon * (left[:, -3:-2].double() + 1).square() + 2 * bounds.underflow
+        shortfall = 2.1 * bounds.epsilon * (left[:, -3:-2].double() + 1).square() + 2 * bounds.underflow
         products = bounds.block(left, first, COLUMNS, rows)
-        nearer = products < (low - 1.1 * lack).to(kind)
-        return nearer, (products <= (high + 0.1 * lack).to(kind)) ^ nearer
+        nearer = products < (low - 1.1 * shortfall).to(dtype)
+        return nearer, (products <= (high + 0.1 * shortfall).to(dtype)) ^ nearer
 
     counts = torch.zeros(len(x), dtype=torch.long, device=x.device)
     for rows in torch.arange(len(x), device=x.device).split(QUERIES):
         for first in range(0, len(x if y is None else y), COLUMNS):
-            single = single_is_exact(x.device)
-            nearer, is_open = compared(torch.float32 if single else torch.float64, rows, first)
-            if single and is_open.count_nonzero() * OPEN > is_open.numel():
-                nearer, is_open = compared(torch.float64, rows, first)
-            i, j = is_open.nonzero(as_tuple=True)
+            use_float32 = single_is_exact(x.device)
+            nearer, undecided = compared(torch.float32 if use_float32 else torch.float64, rows, first)
+            if use_float32 and undecided.count_nonzero() * UNDECIDED > undecided.numel():
+                nearer, undecided = compared(torch.float64, rows, first)
+            i, j = undecided.nonzero(as_tuple=True)
             counts[rows] += nearer.sum(1)
             counts.index_add_(0, rows[i], is_nearer(rows[i], j + first).long())
     return counts
@@ -293,11 +307,11 @@ def _squared_differences(
     step = max(1, entries_at_a_time(x.device) // (x.shape[1] * indices.shape[1]))
     squares = torch.empty(indices.shape, dtype=torch.float64, device=x.device)
     # reused, because a new allocation each time costs as much as the copy
-    room = x.new_empty((step * indices.shape[1], x.shape[1]), dtype=y.dtype)
+    buffer = x.new_empty((step * indices.shape[1], x.shape[1]), dtype=y.dtype)
     for rows, near, out in zip(x.split(step), indices.split(step), squares.split(step), strict=True):
         j = near.flatten()
-        found = y[j] if isinstance(y, StreamedRows) else torch.index_select(y, 0, j, out=room[: len(j)])
-        differences = found.double().unflatten(0, near.shape)
+        neighbors = y[j] if isinstance(y, StreamedRows) else torch.index_select(y, 0, j, out=buffer[: len(j)])
+        differences = neighbors.double().unflatten(0, near.shape)
         differences -= rows.double()[:, None]
         torch.sum(differences.square_(), -1, out=out)
     return squares
@@ -322,27 +336,28 @@ def _least(values: Float[Tensor, "b c"], count: int) -> tuple[Float[Tensor, "b k
     columns = (near[:, :, None] + members).flatten(1)
     rest = torch.arange(groups * GROUP, values.shape[1], device=values.device).expand(len(values), -1)
     columns = torch.cat((columns, rest), dim=1)
-    least, kept = values.gather(1, columns).topk(count, dim=1, largest=False, sorted=False)
-    return least, columns.gather(1, kept)
+    least, selected = values.gather(1, columns).topk(count, dim=1, largest=False, sorted=False)
+    return least, columns.gather(1, selected)
 
 
 def _nearest_possible(
-    bounds: _Bounds, rows: Int[Tensor, " b"], known: Float[Tensor, "b k"]
+    bounds: _Bounds, rows: Int[Tensor, " b"], squares_so_far: Float[Tensor, "b k"]
 ) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
-    """Find the k nearest rows by computing the differences to all rows that may be as near as the k-th known one."""
-    left, limit = bounds.left(rows), bounds.scaled(known[:, -1:])
+    """Find the k nearest rows by computing the differences to all rows that may be as near as the k-th row so far."""
+    left = bounds.left(rows)
+    limit = bounds.scaled(squares_so_far[:, -1:])
     firsts = range(0, len(bounds.y), COLUMNS)
     possible = torch.cat([bounds.block(left, first, COLUMNS, rows) <= limit for first in firsts], dim=1)
     i, j = possible.nonzero(as_tuple=True)
     # with many ties, computing all distances is faster than gathering most of the rows
     if len(i) > possible.numel() // DENSE:
-        every = torch.arange(len(bounds.y), device=rows.device).expand(len(rows), -1)
-        squares = _squared_differences(bounds.x[rows], bounds.y, every)[i, j]
+        indices = torch.arange(len(bounds.y), device=rows.device).expand(len(rows), -1)
+        squares = _squared_differences(bounds.x[rows], bounds.y, indices)[i, j]
     else:
         squares = squared_distances_of_pairs(bounds.x, bounds.y, rows[i], j)
     order = squares.argsort(stable=True)
     order = order[i[order].argsort(stable=True)]  # sorted by row, then distance, then index
     counts = torch.bincount(i, minlength=len(rows))
-    ranks = torch.arange(known.shape[1], device=rows.device)
+    ranks = torch.arange(squares_so_far.shape[1], device=rows.device)
     chosen = order[(counts.cumsum(0) - counts)[:, None] + ranks]
     return squares[chosen], j[chosen]

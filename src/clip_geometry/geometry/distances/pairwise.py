@@ -28,8 +28,8 @@ def distances(
     squares = squared_distances(x, y, centre=centre)
     if not squares.requires_grad:
         return squares.sqrt_()
-    apart = squares > 0
-    return torch.where(apart, torch.where(apart, squares, 1).sqrt(), 0)
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)
 
 
 def squared_distances(
@@ -52,7 +52,8 @@ def squared_distances(
     x_norms, y_norms = left.square().sum(1)[:, None], right.square().sum(1)
     squares = torch.addmm(x_norms, left, right.T, alpha=-2).add_(y_norms)
     x_norms, y_norms = x_norms.detach(), y_norms.detach()
-    limits, share = torch.finfo(squares.dtype), CANCELLED[squares.dtype]
+    limits = torch.finfo(squares.dtype)
+    share = CANCELLED[squares.dtype]
     least = limits.tiny / limits.eps  # below this, a product loses digits because its terms underflow
     if squares.detach().amin() >= share * float(x_norms.amax() + y_norms.amax()) + least:
         return squares.double()  # no entry cancels
@@ -77,8 +78,8 @@ def squared_distances_of_pairs(
     # a single allocation; thousands of small ones would fragment the heap
     squares = torch.empty(len(i), dtype=torch.float64, device=x.device)
     for start in range(0, len(i), step):
-        part = slice(start, start + step)
-        squares[part] = (x[i[part]].double() - y[j[part]].double()).square().sum(1)
+        pairs = slice(start, start + step)
+        squares[pairs] = (x[i[pairs]].double() - y[j[pairs]].double()).square().sum(1)
     return squares
 
 

@@ -33,7 +33,7 @@ from clip_geometry.rows.streamed import StreamedRows, cat
 
 SIZE = 512  # rows per block: 2 MB of float64 at d = 512 stay in the cache from one step to the next
 AT_ONCE = 2**20  # squared distances to means per block: 8 MB
-Of = Callable[["MeanDistances"], Tensor]  # returns one value per row
+RowFunction = Callable[["MeanDistances"], Tensor]  # returns one value per row
 
 
 class MeanDistances(NamedTuple):
@@ -66,20 +66,20 @@ class ClassDistances(Statistic):
         `metric` is "euclidean", "sqeuclidean", "cosine" or "precomputed".
         """
         if metric == "precomputed":
-            return _of_given_distances(as_rows(self.rows), self.codes, self.k)
+            return _from_precomputed(as_rows(self.rows), self.codes, self.k)
         if metric == "euclidean":
             own, nearest = mean_distances(as_rows(self.rows), self.codes, self.k)
         else:
             own, nearest = mean_squared_distances(self.rows, self.codes, self.k, unit=metric == "cosine")
         return MeanDistances(own, nearest, torch.bincount(self.codes)[self.codes] == 1)
 
-    def mean(self, of: Of, metric: str) -> Float[Tensor, ""]:
+    def mean(self, function: RowFunction, metric: str) -> Float[Tensor, ""]:
         """Return the mean over the rows of a function of their mean distances.
 
-        `of` is a module-level, elementwise function. Without each block it is called once for all blocks, with (n,
+        `function` is module-level and elementwise. Without each block it is called once for all blocks, with (n,
         blocks).
         """
-        return of(self.each(metric)).mean()
+        return function(self.each(metric)).mean()
 
     @classmethod
     def without_each(cls, rows: Dealt, labels: Any, /) -> Iterator["ClassDistances"]:
@@ -120,17 +120,17 @@ def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n
     """Return `as_codes` on the device of x. Raises InputError if each row has its own label."""
     codes, k = as_codes(labels, len(x))
     if k == len(x):
-        raise InputError(f"each of the {k} rows has a label of its own; expected a class of two rows")
+        raise InputError(f"each of the {k} rows has a label of its own; expected a class with at least two rows")
     return codes.to(x.device), k
 
 
-def _of_given_distances(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"], k: int) -> MeanDistances:
+def _from_precomputed(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"], k: int) -> MeanDistances:
     zero = 100 * torch.finfo(distances.dtype).eps  # as in scikit-learn
     square = distances.shape[0] == distances.shape[1]
     if not square or (distances < -zero).any() or (distances.diagonal() > zero).any():
         raise InputError(
-            f"x has shape {tuple(distances.shape)}; expected the distances of all rows for metric 'precomputed', "
-            "(n, n), none negative and the diagonal zero"
+            f"x has shape {tuple(distances.shape)}; for metric 'precomputed', expected the distances between all rows, "
+            "(n, n), with none negative and a diagonal of zeros"
         )
     sums = distances.new_zeros((len(codes), k), dtype=torch.float64).index_add(1, codes, distances.double())
     sizes = torch.bincount(codes)
@@ -144,10 +144,10 @@ def distances_of_means(
 
     Classes may be empty.
     """
-    mine = codes.view(-1, *[1] * (means.ndim - 1)).expand(*means.shape[:-1], 1)
+    own_codes = codes.view(-1, *[1] * (means.ndim - 1)).expand(*means.shape[:-1], 1)
     counts = sizes.movedim(-1, 0)[codes].double()
-    own = means.gather(-1, mine)[..., 0] * counts / (counts - 1).clamp(min=1)
-    nearest = means.masked_fill(sizes == 0, torch.inf).scatter(-1, mine, torch.inf).amin(-1)
+    own = means.gather(-1, own_codes)[..., 0] * counts / (counts - 1).clamp(min=1)
+    nearest = means.masked_fill(sizes == 0, torch.inf).scatter(-1, own_codes, torch.inf).amin(-1)
     return MeanDistances(own, nearest, counts == 1)
 
 
@@ -158,55 +158,60 @@ class _SharedDistances:
         self.rows, self.codes, self.k = rows, codes, k
         # the block and the class of each row as one number; rows that are never left out form an additional block
         self.cells = rows.groups * k + codes
-        cells = torch.bincount(self.cells, minlength=(rows.blocks + 1) * k).double()
-        self.sizes = rows.kept_groups.to(cells.device) @ cells.view(-1, k)  # rows of each class, without each block
-        self.size = min(BLOCK, max(1, AT_ONCE // (rows.blocks * k)))  # rows per block
-        self._means: dict[tuple[Of, str], Tensor] = {}
+        counts = torch.bincount(self.cells, minlength=(rows.blocks + 1) * k).double()
+        self.sizes = rows.kept_groups.to(counts.device) @ counts.view(-1, k)  # rows of each class, without each block
+        self.batch_size = min(BLOCK, max(1, AT_ONCE // (rows.blocks * k)))  # rows at a time
+        self._means: dict[tuple[RowFunction, str], Tensor] = {}
 
     @torch.no_grad()
-    def mean(self, block: int, of: Of, metric: str) -> Float[Tensor, ""]:
+    def mean(self, block: int, function: RowFunction, metric: str) -> Float[Tensor, ""]:
         sizes = self.sizes[block]
-        if not 2 <= int((sizes > 0).sum()) < int(sizes.sum()):
+        n, labels = int(sizes.sum()), int((sizes > 0).sum())
+        if not 2 <= labels < n:
             raise InputError(
-                f"{int(sizes.sum())} rows without a block have {int((sizes > 0).sum())} labels; a silhouette needs "
-                "classes"
+                f"without a block, {n} rows have {labels} labels; expected at least two classes, one with several rows"
             )
-        if (of, metric) not in self._means:
-            means = self._distances() if metric == "euclidean" else self._squares(unit=metric == "cosine")
-            self._means[of, metric] = total(self._sum(of, *each) for each in means) / self.rows.counts
-        return self._means[of, metric][block]
+        if (function, metric) not in self._means:
+            batches = self._distances() if metric == "euclidean" else self._squares(unit=metric == "cosine")
+            sums = (self._sum(function, rows, means) for rows, means in batches)
+            self._means[function, metric] = total(sums) / self.rows.counts
+        return self._means[function, metric][block]
 
-    def _sum(self, of: Of, rows: Int[Tensor, " m"], means: Float[Tensor, "m b k"]) -> Float[Tensor, " b"]:
-        values = of(distances_of_means(means, self.codes[rows], self.sizes))
-        gone = F.one_hot(self.rows.groups[rows], self.rows.blocks + 1)[:, :-1].bool()
-        return values.masked_fill(gone, 0).sum(0)
+    def _sum(
+        self, function: RowFunction, rows: Int[Tensor, " m"], means: Float[Tensor, "m b k"]
+    ) -> Float[Tensor, " b"]:
+        values = function(distances_of_means(means, self.codes[rows], self.sizes))
+        left_out = F.one_hot(self.rows.groups[rows], self.rows.blocks + 1)[:, :-1].bool()
+        return values.masked_fill(left_out, 0).sum(0)
 
     def _distances(self) -> Iterator[tuple[Int[Tensor, " m"], Float[Tensor, "m b k"]]]:
         """Yield some rows and their mean distances to the rows of each class, without each block."""
         order = self.codes.argsort(stable=True)  # sorted by class, so that rows of a block are near each other
         shape = len(self.rows.kept_groups.T), self.k
-        every = torch.arange(len(order), device=order.device)
-        for rows, sums in sums_by_class(self.rows.rows[order], every, self.cells[order], math.prod(shape)):
-            for which, of_some in zip(rows.split(self.size), sums.split(self.size, dim=1), strict=True):
-                kept = torch.einsum("bg,gkm->mbk", self.rows.kept_groups, of_some.unflatten(0, shape))
-                yield order[which], kept / self.sizes.clamp(min=1)
+        positions = torch.arange(len(order), device=order.device)
+        for rows, sums in sums_by_class(self.rows.rows[order], positions, self.cells[order], math.prod(shape)):
+            batches = zip(rows.split(self.batch_size), sums.split(self.batch_size, dim=1), strict=True)
+            for batch, batch_sums in batches:
+                kept = torch.einsum("bg,gkm->mbk", self.rows.kept_groups, batch_sums.unflatten(0, shape))
+                yield order[batch], kept / self.sizes.clamp(min=1)
 
     def _squares(self, *, unit: bool) -> Iterator[tuple[Int[Tensor, " m"], Float[Tensor, "m b k"]]]:
         """Like `_distances` for squared distances, from the class means as in `mean_squared_distances`."""
         rows = unit_rows(self.rows.in_blocks) if unit else self.rows.in_blocks
         of_cells = class_sums(rows, self.cells, (self.rows.blocks + 1) * self.k)
         spreads = of_cells.scatters + of_cells.counts * of_cells.offsets.square().sum(1)  # about the mean of all rows
-        means, spreads = (
-            torch.einsum("bg,gk...->bk...", self.rows.kept_groups, each.unflatten(0, (-1, self.k)))
-            for each in (of_cells.sums, spreads)
-        )
-        means = means / self.sizes[:, :, None].clamp(min=1)
-        spreads = spreads / self.sizes.clamp(min=1)
-        for block, which in zip(rows.split(self.size), torch.arange(len(rows)).split(self.size), strict=True):
+
+        def without_each_block(values: Tensor) -> Tensor:
+            return torch.einsum("bg,gk...->bk...", self.rows.kept_groups, values.unflatten(0, (-1, self.k)))
+
+        means = without_each_block(of_cells.sums) / self.sizes[:, :, None].clamp(min=1)
+        spreads = without_each_block(spreads) / self.sizes.clamp(min=1)
+        positions = torch.arange(len(rows)).split(self.batch_size)
+        for block, batch in zip(rows.split(self.batch_size), positions, strict=True):
             centered = block.double() - of_cells.mean
             products = (centered @ means.flatten(0, 1).T).view(-1, *spreads.shape)
             squares = centered.square().sum(1)[:, None, None] + spreads - 2 * products
-            yield which.to(block.device), squares.clamp_(min=0)
+            yield batch.to(block.device), squares.clamp_(min=0)
 
 
 def mean_squared_distances(
@@ -244,9 +249,9 @@ def mean_squared_distances(
     variances = own.new_zeros(k).index_add(0, codes, own) / counts
     origin = means.detach().mean(0)
     # unit rows have the range that float32 products need
-    single = unit and x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
+    use_float32 = unit and x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
     nearest = (
-        (squared_distances(block, means, centre=origin, single=single) + variances)
+        (squared_distances(block, means, centre=origin, single=use_float32) + variances)
         .scatter(1, classes[:, None], torch.inf)
         .amin(1)
         for block, classes in blocks()

@@ -31,28 +31,30 @@ def class_sums(x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int) -> Cla
     Nothing cancels for rows far from the origin or in tight classes. StreamedRows are read twice.
     """
     if isinstance(x, StreamedRows):
-        return _of_streamed(x, codes, k)
+        return _streamed_sums(x, codes, k)
     codes = codes.to(x.device)
     mean = mean_row(x)
-    sums, counts, scatters = mean.new_zeros(k, len(mean)), mean.new_zeros(k), mean.new_zeros(k)
-    parts = list(zip(x.split(BLOCK), codes.split(BLOCK), strict=True))
-    for block, own in parts:
-        sums = sums.index_add(0, own, block.double() - mean)
-        counts = counts.index_add(0, own, counts.new_ones(len(own)))
+    sums = mean.new_zeros(k, len(mean))
+    counts, scatters = mean.new_zeros(k), mean.new_zeros(k)
+    blocks = list(zip(x.split(BLOCK), codes.split(BLOCK), strict=True))
+    for block, block_codes in blocks:
+        sums = sums.index_add(0, block_codes, block.double() - mean)
+        counts = counts.index_add(0, block_codes, counts.new_ones(len(block_codes)))
     offsets = sums / counts.clamp(min=1)[:, None]
-    for block, own in parts:
-        scatters = scatters.index_add(0, own, (block.double() - mean - offsets[own]).square().sum(1))
+    for block, block_codes in blocks:
+        scatters = scatters.index_add(0, block_codes, (block.double() - mean - offsets[block_codes]).square().sum(1))
     return ClassSums(counts, mean, sums, offsets, scatters)
 
 
-def _of_streamed(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums:
+def _streamed_sums(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums:
     """Use two passes: the means, about the first row, then the scatters about the means."""
-    counts, first = torch.bincount(codes, minlength=k).double(), x[0].double()
+    counts = torch.bincount(codes, minlength=k).double()
+    first = x[0].double()
 
-    def add(sums: Tensor, block: Tensor, own: Tensor) -> Tensor:
+    def add(sums: Tensor, block: Tensor, block_codes: Tensor) -> Tensor:
         def add_columns(columns: slice) -> None:
             into, start = sums[:, columns], first[columns]
-            for part, codes in _parts(block[:, columns], own):
+            for part, codes in _parts(block[:, columns], block_codes):
                 into.index_add_(0, codes, part - start)
 
         spans_in_threads(add_columns, block.shape[1], FEWEST_COLUMNS)
@@ -64,18 +66,18 @@ def _of_streamed(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums
     offsets = sums / counts.clamp(min=1)[:, None]
     means = first + shift + offsets
 
-    def add_squares(scatters: Tensor, block: Tensor, own: Tensor) -> Tensor:
+    def add_squares(scatters: Tensor, block: Tensor, block_codes: Tensor) -> Tensor:
         def squares(columns: slice) -> Tensor:
             about = means[:, columns]
-            parts = _parts(block[:, columns], own)
+            parts = _parts(block[:, columns], block_codes)
             return torch.cat([(part - about[codes]).square_().sum(1) for part, codes in parts])
 
-        return scatters.index_add_(0, own, total(spans_in_threads(squares, block.shape[1], FEWEST_COLUMNS)))
+        return scatters.index_add_(0, block_codes, total(spans_in_threads(squares, block.shape[1], FEWEST_COLUMNS)))
 
     scatters = x.aggregate(lambda: first.new_zeros(k), add_squares, operator.add, SUMMED, codes)
     return ClassSums(counts, first + shift, sums, offsets, scatters)
 
 
-def _parts(block: Tensor, own: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _parts(block: Tensor, block_codes: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield some rows at a time, in float64, with their codes."""
-    return ((part.double(), codes) for part, codes in zip(block.split(CACHED), own.split(CACHED), strict=True))
+    return ((part.double(), codes) for part, codes in zip(block.split(CACHED), block_codes.split(CACHED), strict=True))

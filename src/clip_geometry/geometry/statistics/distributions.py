@@ -41,9 +41,10 @@ class Projections(Statistic):
         """Return the `Transport` over the given number of random directions, drawn with the seed."""
         means = Means(*self._rows)
         x, y = about(self._rows[0], means.image), about(self._rows[1], means.text)
-        parts = _parts(x, len(x) + len(y), directions, seed)
-        ordered = (((x @ part).sort(dim=0).values, (y @ part).sort(dim=0).values) for part in parts)
-        return Transport.of(means, total(_squared_wasserstein(*both).sum() for both in ordered) / directions)
+        distances = []
+        for axes in _batches(x, len(x) + len(y), directions, seed):
+            distances.append(_squared_wasserstein((x @ axes).sort(dim=0).values, (y @ axes).sort(dim=0).values).sum())
+        return Transport.of(means, total(distances) / directions)
 
     @classmethod
     def without_each(cls, image: Dealt, text: Dealt) -> Iterator["Projections"] | None:
@@ -55,11 +56,11 @@ class Projections(Statistic):
         @functools.cache
         def transports(directions: int, seed: int) -> list[Transport]:
             rests = image.counts.new_zeros(image.blocks)
-            for part in _parts(image.rows, len(image) + len(text), directions, seed):
-                x = _sorted_without_each(image, [each.image for each in means], part)
-                y = _sorted_without_each(text, [each.text for each in means], part)
-                rests += torch.stack([_squared_wasserstein(*both).sum() for both in zip(x, y, strict=True)])
-            return [Transport.of(*each) for each in zip(means, rests / directions, strict=True)]
+            for axes in _batches(image.rows, len(image) + len(text), directions, seed):
+                x = _sorted_without_each(image, [of_block.image for of_block in means], axes)
+                y = _sorted_without_each(text, [of_block.text for of_block in means], axes)
+                rests += torch.stack([_squared_wasserstein(a, b).sum() for a, b in zip(x, y, strict=True)])
+            return [Transport.of(of_block, rest) for of_block, rest in zip(means, rests / directions, strict=True)]
 
         def transport(block: int, directions: int, seed: int) -> Transport:
             return transports(directions, seed)[block]
@@ -77,7 +78,7 @@ def _sorted_without_each(
         yield (values[rows.kept(block)[order]].view(len(values), -1) - ((mean - base) @ axes)[:, None]).T
 
 
-def _parts(x: Tensor, rows: int, directions: int, seed: int) -> tuple[Float[Tensor, "d l"], ...]:
+def _batches(x: Tensor, rows: int, directions: int, seed: int) -> tuple[Float[Tensor, "d l"], ...]:
     """Split the directions into as many at a time as the projections of all rows allow."""
     return random_directions(x.shape[1], directions, seed).to(x.device).split(max(1, PROJECTED // rows), dim=1)
 
@@ -87,8 +88,8 @@ def random_directions(d: int, count: int, seed: int) -> Float[Tensor, "d l"]:
     """Return unit vectors that are uniform on the sphere; each group of d vectors is orthonormal."""
     generator = torch.Generator().manual_seed(seed)
     counts = [min(d, count - start) for start in range(0, count, d)]
-    drawn = (torch.randn(d, some, generator=generator, dtype=torch.float64) for some in counts)
-    return torch.cat([torch.linalg.qr(each).Q for each in drawn], dim=1)
+    groups = (torch.randn(d, size, generator=generator, dtype=torch.float64) for size in counts)
+    return torch.cat([torch.linalg.qr(group).Q for group in groups], dim=1)
 
 
 def _squared_wasserstein(x: Float[Tensor, "n l"], y: Float[Tensor, "m l"]) -> Float[Tensor, " l"]:

@@ -38,8 +38,9 @@ class KernelSums(Statistic):
 
     def log_mean(self, t: float) -> Float[Tensor, ""]:
         """Return the logarithm of the mean."""
-        left, right, sums = self._left, self._right, []
+        left, right = self._left, self._right
         once = left is right
+        sums = []
         for first, block in zip(range(0, len(left), BLOCK), left.split(BLOCK), strict=True):
             for start in range(first if once else 0, len(right), BLOCK):
                 sums += _sums(t, block, right[start : start + BLOCK], same=start == first, once=once)
@@ -51,24 +52,25 @@ class KernelSums(Statistic):
 
         Both sets lose the same rows.
         """
-        if any(each.streamed for each in sets):
+        if any(dealt.streamed for dealt in sets):
             return None
-        middle = torch.stack([mean_row(each.rows) for each in sets]).mean(0)
-        block_of, once = sets[0].block_of, len(sets) == 1
+        middle = torch.stack([mean_row(dealt.rows) for dealt in sets]).mean(0)
+        block_of = sets[0].block_of
+        once = len(sets) == 1
         present = block_of.unique().tolist()
-        groups = [[about(each.rows, middle)[block_of == k] for k in present] for each in sets]
+        groups = [[about(dealt.rows, middle)[block_of == block] for block in present] for dealt in sets]
 
         @functools.cache
-        def sums_of_two(t: float) -> list[tuple[int, int, Sums]]:
-            found = []
+        def sums_of_couples(t: float) -> list[tuple[int, int, Sums]]:
+            by_couple = []
             for i, a in enumerate(present):
                 for j, b in list(enumerate(present))[i if once else 0 :]:
-                    of_two = _sums(t, groups[0][i], groups[-1][j], same=i == j, once=once)
-                    found += [(a, b, each) for each in of_two]
-            return found
+                    for sums in _sums(t, groups[0][i], groups[-1][j], same=i == j, once=once):
+                        by_couple.append((a, b, sums))
+            return by_couple
 
         def log_mean(block: int, t: float) -> Float[Tensor, ""]:
-            return _log_mean([sums for *two, sums in sums_of_two(t) if block not in two])
+            return _log_mean([sums for a, b, sums in sums_of_couples(t) if block not in (a, b)])
 
         return (cls.known(log_mean=functools.partial(log_mean, block)) for block in range(sets[0].blocks))
 
@@ -93,20 +95,20 @@ def _sums(t: float, x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], *, same: b
     """
     exponents = t * squared_distances(x, y)
     if same:
-        every = torch.ones_like(exponents, dtype=torch.bool)
-        exponents = exponents[every.triu(1) if once else ~torch.eye(len(every), dtype=torch.bool, device=x.device)]
+        pairs = torch.ones_like(exponents, dtype=torch.bool).triu(1)
+        exponents = exponents[pairs if once else pairs | pairs.T]
     if not exponents.numel():
         return []
     low = exponents.detach().amin()
-    pairs = low.new_tensor(float(exponents.numel()))
+    count = low.new_tensor(float(exponents.numel()))
     logs = low - exponents
     exps = logs.exp().sum()
     if exponents.requires_grad or exponents.is_cuda:
-        return [torch.stack([low, exps, -logs.expm1().sum(), pairs])]
-    # this difference is at least pairs / 2, so it does not cancel
-    falls = -logs.expm1().sum() if exps > pairs / 2 else pairs - exps
+        return [torch.stack([low, exps, -logs.expm1().sum(), count])]
+    # the difference is at least count / 2, so it does not cancel
+    falls = -logs.expm1().sum() if exps > count / 2 else count - exps
     # floats instead of tensors: small live tensors keep glibc from reusing the megabytes freed around them
-    return [[float(each) for each in (low, exps, falls, pairs)]]
+    return [[float(value) for value in (low, exps, falls, count)]]
 
 
 def _log_mean(parts: Sequence[Sums]) -> Float[Tensor, ""]:
@@ -159,24 +161,25 @@ class LinearKernels(Statistic):
 
 
 def _without_each(x: Dealt, y: Dealt) -> Iterator[LinearKernels]:
-    sets = [_standardized(each.rows, name)[:] for each, name in zip((x, y), PAIR, strict=True)]
+    sets = [_standardized(dealt.rows, name)[:] for dealt, name in zip((x, y), PAIR, strict=True)]
     # reduced to at most n columns, with the same inner products
     sets = [rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T for rows in sets]
-    which = ((0, 1), (0, 0), (1, 1))
-    products = [sets[i].T @ sets[j] for i, j in which]
+    couples = ((0, 1), (0, 0), (1, 1))
+    products = [sets[i].T @ sets[j] for i, j in couples]
     squares = [rows.square().sum(1) for rows in sets]
     for block in range(x.blocks):
         kept = x.kept(block)
         n = int(kept.sum())
-        gone = [rows[~kept] for rows in sets]
-        means = [-rows.sum(0) / n for rows in gone]  # all rows together have mean 0
-        along = zip(squares, sets, means, strict=True)  # ‖w − mean‖² without a copy of the rows
-        lengths = [(square - 2 * (rows @ mean) + mean @ mean)[kept] for square, rows, mean in along]
+        left_out = [rows[~kept] for rows in sets]
+        means = [-rows.sum(0) / n for rows in left_out]  # all rows together have mean 0
+        lengths = []  # ‖w − mean‖² without a copy of the rows
+        for square, rows, mean in zip(squares, sets, means, strict=True):
+            lengths.append((square - 2 * (rows @ mean) + mean @ mean)[kept])
         hsic = []
-        for (i, j), whole in zip(which, products, strict=True):
-            cross = whole - gone[i].T @ gone[j] - n * torch.outer(means[i], means[j])
+        for (i, j), product in zip(couples, products, strict=True):
+            cross = product - left_out[i].T @ left_out[j] - n * torch.outer(means[i], means[j])
             off_diagonal = cross.square().sum() - lengths[i] @ lengths[j]
-            hsic.append(off_diagonal + _of_lengths(lengths[i], lengths[j]))
+            hsic.append(off_diagonal + _length_terms(lengths[i], lengths[j]))
         yield LinearKernels.known(n=n, between=hsic[0], within=(hsic[1], hsic[2]))
 
 
@@ -195,19 +198,18 @@ def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]
 
     tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩ is computed from the smaller of the n × n and the d × e matrix.
     """
-    lengths_x, lengths_y = (
-        in_one_piece((block.square().sum(1) for block in blocks(rows)), len(rows)) for rows in (x, y)
-    )
+    lengths_x = in_one_piece((block.square().sum(1) for block in blocks(x)), len(x))
+    lengths_y = in_one_piece((block.square().sum(1) for block in blocks(y)), len(y))
     if len(x) ** 2 <= x.shape[1] * y.shape[1]:
         products = (x[:] @ x[:].T) * (y[:] @ y[:].T)
         off_diagonal = products.sum() - products.trace()
     else:
         cross = total(a.T @ b for a, b in zip(blocks(x), blocks(y), strict=True))
         off_diagonal = cross.square().sum() - (lengths_x * lengths_y).sum()
-    return off_diagonal + _of_lengths(lengths_x, lengths_y)
+    return off_diagonal + _length_terms(lengths_x, lengths_y)
 
 
-def _of_lengths(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+def _length_terms(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
     """Return all terms but the first, from the squared lengths of the rows."""
     n = len(x)
     return x.sum() * y.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (x @ y)

@@ -35,9 +35,11 @@ def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Ten
     keep few digits and their sums are exact far from the origin. The rounding of the mean is corrected in float64.
     """
     mean = functools.reduce(operator.add, (part.double().sum(0) for part in block.split(PART))) / len(block)
-    centre, scale = mean.to(block.dtype), _scale(block)
+    scale = _scale(block)
+    centre = mean.to(block.dtype)
     centre = centre if block.dtype == torch.float64 else centre.float()
-    products, cubes, fourths = _Products(block), torch.zeros_like(mean), mean.new_zeros(())
+    products = _Products(block)
+    cubes, fourths = torch.zeros_like(mean), mean.new_zeros(())
     for part in block.split(PART):
         c = (part - centre).float().mul_(scale)
         squares = c.square().sum(1)
@@ -45,17 +47,18 @@ def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Ten
         cubes += squares @ c
         fourths += squares.double().square().sum()
     m2, t, q = products.sum() / scale**2, cubes / scale**3, fourths / scale**4
-    n, r = len(block), mean - centre.double()  # Σ c = n r, r from the center to the mean
-    square, trace, along = r @ r, m2.trace(), m2 @ r
-    moved_t = t - r * trace - 2 * along + 2 * n * square * r
-    moved_q = q - 4 * (r @ t) + 2 * square * trace + 4 * (r @ along) - 3 * n * square**2
-    return mean, m2 - n * torch.outer(r, r), moved_t, moved_q
+    n = len(block)
+    r = mean - centre.double()  # from the center to the mean, so Σ c = n r
+    square, trace, m2_r = r @ r, m2.trace(), m2 @ r
+    t_about_mean = t - r * trace - 2 * m2_r + 2 * n * square * r
+    q_about_mean = q - 4 * (r @ t) + 2 * square * trace + 4 * (r @ m2_r) - 3 * n * square**2
+    return mean, m2 - n * torch.outer(r, r), t_about_mean, q_about_mean
 
 
 def _scale(block: Float[Tensor, "b d"]) -> float:
     """Return a power of two that brings rows near 1 if their squares may leave the float32 range, otherwise 1."""
-    least, most = (float(bound) for bound in block.aminmax())
-    scale = near_one(max(-least, most))
+    smallest, largest = (float(bound) for bound in block.aminmax())
+    scale = near_one(max(-smallest, largest))
     return 1.0 if 2.0**-RANGE <= scale <= 2.0**RANGE else scale
 
 
@@ -135,7 +138,7 @@ class Moments(Statistic):
         Raises:
             InputError: The rows are not usable, or the fourth powers of the rows about their mean exceed float64.
         """
-        return x if isinstance(x, Moments) else _finite(_of(as_matrix(x, least=1)))
+        return x if isinstance(x, Moments) else _finite(_moments_of_rows(as_matrix(x, least=1)))
 
     @classmethod
     def without_each(cls, rows: Dealt) -> "Iterator[Moments] | None":
@@ -171,13 +174,14 @@ class Moments(Statistic):
         because new matrices for each of many blocks would fragment the heap.
         """
         if self.d != other.d:
-            raise InputError(f"moments of dimension {self.d} and {other.d} cannot be merged; expected one space")
+            raise InputError(f"moments of dimension {self.d} and {other.d} cannot be merged; expected one dimension")
         n = self.n + other.n
         mean = self.mean + (other.mean - self.mean) * (other.n / n)
-        (t, q), (other_t, other_q) = self._higher_about(mean), other._higher_about(mean)
-        here, there = self.mean - mean, other.mean - mean
+        t, q = self._higher_about(mean)
+        other_t, other_q = other._higher_about(mean)
+        shift, other_shift = self.mean - mean, other.mean - mean
         m2 = self.M2 if in_place else self.M2.clone()
-        m2 = m2.addr_(here, here, alpha=self.n).add_(other.M2).addr_(there, there, alpha=other.n)
+        m2 = m2.addr_(shift, shift, alpha=self.n).add_(other.M2).addr_(other_shift, other_shift, alpha=other.n)
         return Moments(n, mean, m2, t + other_t, q + other_q)
 
     def _absorb(self, other: "Moments") -> "Moments":
@@ -186,9 +190,9 @@ class Moments(Statistic):
     def _higher_about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor]:
         """Return T and Q about another mean: c becomes c + δ with δ = old − new mean, and Σc = 0."""
         shift = self.mean - mean
-        square, trace, along = shift @ shift, self.M2.trace(), self.M2 @ shift
-        t = self.T + 2 * along + shift * (trace + self.n * square)
-        q = self.Q + 4 * (shift @ along) + self.n * square**2 + 4 * (self.T @ shift) + 2 * square * trace
+        square, trace, m2_shift = shift @ shift, self.M2.trace(), self.M2 @ shift
+        t = self.T + 2 * m2_shift + shift * (trace + self.n * square)
+        q = self.Q + 4 * (shift @ m2_shift) + self.n * square**2 + 4 * (self.T @ shift) + 2 * square * trace
         return t, q
 
     def all_reduce(self, group: Any = None) -> "Moments":
@@ -207,7 +211,8 @@ class Moments(Statistic):
         n = round(float(sums[-1].detach()))
         mean = sums[:-1] / n
         shift = self.mean - mean
-        m2, (t, q) = self.M2.addr(shift, shift, alpha=self.n), self._higher_about(mean)
+        m2 = self.M2.addr(shift, shift, alpha=self.n)
+        t, q = self._higher_about(mean)
         merged = _Total.apply(torch.cat([m2.flatten(), t, q[None]]), group)
         return Moments(n, mean, merged[: self.d**2].view(self.d, self.d), merged[self.d**2 : -1], merged[-1])
 
@@ -220,24 +225,27 @@ def _without_each(rows: Dealt) -> list[Moments]:
     else:
         parts = [Moments.of(rows.rows[rows.block_of == block]) for block in present]
     after = [*accumulate(reversed(parts), Moments.__add__)]  # sums of each part and all later ones, the last part first
-    total, before = after.pop(), None
-    found = [total] * rows.blocks  # the result for an empty block
+    total = after.pop()
+    before = None
+    moments = [total] * rows.blocks  # the result for an empty block
     for number, part in zip(present.tolist(), parts, strict=True):
         rest = _sum(before, after.pop() if after else None)
         if number >= 0 and rest is not None:
-            found[number] = rest
+            moments[number] = rest
         before = _sum(before, part)
-    return found
+    return moments
 
 
 def _sum(a: Moments | None, b: Moments | None) -> Moments | None:
-    return b if a is None else a if b is None else a + b
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
 
 
-def _finite(found: Moments) -> Moments:
-    if not (found.Q.isfinite() and found.T.isfinite().all()):
+def _finite(moments: Moments) -> Moments:
+    if not (moments.Q.isfinite() and moments.T.isfinite().all()):
         raise InputError("the fourth powers of the rows of x about their mean exceed float64; rescale the rows")
-    return found
+    return moments
 
 
 class _Total(torch.autograd.Function):
@@ -257,19 +265,19 @@ class _Total(torch.autograd.Function):
         return total, None
 
 
-def _of(x: Float[Matrix, "n d"]) -> Moments:
+def _moments_of_rows(x: Float[Matrix, "n d"]) -> Moments:
     """Return the moments of rows; T and Q may be infinite."""
     if isinstance(x, StreamedRows):
-        return _of_streamed(x)
+        return _moments_of_streamed(x)
     return functools.reduce(Moments.merged, map(_by_float64_products, x.split(BLOCK)))
 
 
-def _of_streamed(x: StreamedRows) -> Moments:
+def _moments_of_streamed(x: StreamedRows) -> Moments:
     if "moments" not in x.known:
-        of_block = _of_which_block(x)
+        of_block = _moments_of_block(x)
 
-        def accumulate(found: Moments | None, block: Tensor, along: Tensor | None) -> Moments:
-            return of_block(block) if found is None else found._absorb(of_block(block))
+        def accumulate(merged_blocks: Moments | None, block: Tensor, along: Tensor | None) -> Moments:
+            return of_block(block) if merged_blocks is None else merged_blocks._absorb(of_block(block))
 
         x.known["moments"] = x.aggregate(lambda: None, accumulate, operator.add, STREAMED_BLOCK)
     return x.known["moments"]
@@ -280,22 +288,22 @@ def moments_of_groups(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> list
 
     This also stores the moments of all rows.
     """
-    of_block = _of_which_block(x)
+    of_block = _moments_of_block(x)
 
-    # reused for the rows of one code: memory of many different sizes would not be returned to the system
-    room: Tensor | None = None
+    # holds the rows of one code; reused, since memory of many different sizes would not be returned to the system
+    buffer: Tensor | None = None
 
-    def accumulate(found: dict[int, Moments], block: Tensor, own: Tensor) -> dict[int, Moments]:
-        nonlocal room
-        room = torch.empty_like(block) if room is None or len(room) < len(block) else room
-        for code in own.unique().tolist():
-            rows = (own == code).nonzero()[:, 0]
-            part = torch.index_select(block, 0, rows, out=room[: len(rows)])
-            found = _merged(found, {code: of_block(part)})
-        return found
+    def accumulate(by_code: dict[int, Moments], block: Tensor, block_codes: Tensor) -> dict[int, Moments]:
+        nonlocal buffer
+        buffer = torch.empty_like(block) if buffer is None or len(buffer) < len(block) else buffer
+        for code in block_codes.unique().tolist():
+            rows = (block_codes == code).nonzero()[:, 0]
+            group = torch.index_select(block, 0, rows, out=buffer[: len(rows)])
+            by_code = _merged(by_code, {code: of_block(group)})
+        return by_code
 
-    found = x.aggregate(dict, accumulate, _merged, GROUPED_BLOCK, codes)
-    moments = [found[code] for code in range(k)]
+    by_code = x.aggregate(dict, accumulate, _merged, GROUPED_BLOCK, codes)
+    moments = [by_code[code] for code in range(k)]
     x.known["moments"] = functools.reduce(operator.add, moments)
     return moments
 
@@ -307,9 +315,10 @@ def _merged(a: dict[int, Moments], b: dict[int, Moments]) -> dict[int, Moments]:
     return a
 
 
-def _of_which_block(x: StreamedRows) -> Callable[[Tensor], Moments]:
-    single = x.stored != torch.float64 and x.shape[1] >= WIDE and single_is_exact(x.device)
-    return _by_float32_products if single else _by_float64_products
+def _moments_of_block(x: StreamedRows) -> Callable[[Tensor], Moments]:
+    """Return the function that computes the moments of a block, in the precision that suits the rows."""
+    use_float32 = x.stored != torch.float64 and x.shape[1] >= WIDE and single_is_exact(x.device)
+    return _by_float32_products if use_float32 else _by_float64_products
 
 
 def _by_float32_products(block: Float[Tensor, "b d"]) -> Moments:
@@ -319,12 +328,11 @@ def _by_float32_products(block: Float[Tensor, "b d"]) -> Moments:
 
 def _by_float64_products(block: Float[Tensor, "b d"]) -> Moments:
     centered = block.double() - block[0].double()  # exactly 0 if all rows are equal
-    rest = centered.mean(0)
-    centered = centered - rest
+    offset = centered.mean(0)
+    centered = centered - offset
     squares = centered.square().sum(1)
-    return Moments(
-        len(block), block[0].double() + rest, centered.T @ centered, squares @ centered, squares.square().sum()
-    )
+    mean = block[0].double() + offset
+    return Moments(len(block), mean, centered.T @ centered, squares @ centered, squares.square().sum())
 
 
 def as_moments(x: Rows | Moments, *, least: int = 2, least_d: int = 1) -> Moments:
@@ -333,15 +341,18 @@ def as_moments(x: Rows | Moments, *, least: int = 2, least_d: int = 1) -> Moment
     Raises InputError for fewer than `least` rows, for fewer than `least_d` columns, and if all rows are equal.
     """
     if isinstance(x, Moments) and (x.n < least or x.d < least_d):
-        raise InputError(f"the moments are of {x.n} × {x.d} numbers; expected at least {least} rows, {least_d} columns")
+        raise InputError(
+            f"the moments are those of {x.n} rows with {x.d} columns; expected at least {least} rows and {least_d} "
+            "columns"
+        )
     if isinstance(x, StreamedRows):  # float32 products of equal rows may leave a remainder
         require_spread(as_matrix(x, least=least, least_d=least_d))
-    moments = x if isinstance(x, Moments) else _of(as_matrix(x, least=least, least_d=least_d))
+    moments = x if isinstance(x, Moments) else _moments_of_rows(as_matrix(x, least=least, least_d=least_d))
     trace = moments.M2.trace()
     if not trace.isfinite():
         raise InputError("the moments are not finite; leave out rows with NaN or infinity, or rescale them")
     if trace == 0:  # exact for equal rows, because their mean is exact
-        raise InputError(f"all {moments.n} rows of x are equal; the measure is undefined without spread")
+        raise InputError(f"all {moments.n} rows of x are equal, so the measure is undefined; expected rows that differ")
     return moments
 
 
@@ -356,5 +367,5 @@ def scatter(x: Rows | Moments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
     x = as_rows(x, least_d=least_d)
     require_spread(x)
     if x.dtype != torch.float32 or x.shape[1] < WIDE or x.requires_grad or not single_is_exact(x.device):
-        return _of(x).M2
+        return _moments_of_rows(x).M2
     return _by_float32_products(x).M2

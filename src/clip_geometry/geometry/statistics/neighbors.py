@@ -15,7 +15,7 @@ from clip_geometry.rows.streamed import StreamedRows
 
 SHORT = 10  # length of the shortest list; most measures use its beginning
 
-Found = tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]  # ascending distances, and indices; see `nearest`
+NeighborLists = tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]  # ascending distances, and indices; see `nearest`
 
 
 class Neighbors(Statistic):
@@ -30,8 +30,9 @@ class Neighbors(Statistic):
     def __init__(self, x: Rows, *, name: str = "x"):
         self.rows: Any = as_matrix(x, name=name)
         self.name = name
-        self.n, self.streamed = len(self.rows), isinstance(self.rows, StreamedRows)
-        self._list: Found | None = None  # the longest list computed so far
+        self.n = len(self.rows)
+        self.streamed = isinstance(self.rows, StreamedRows)
+        self._list: NeighborLists | None = None  # the longest list computed so far
 
     @cached_property
     def unit(self) -> "Neighbors":
@@ -58,7 +59,7 @@ class Neighbors(Statistic):
             )
         return k
 
-    def nearest(self, k: int) -> Found:
+    def nearest(self, k: int) -> NeighborLists:
         """Return the distances to the k nearest other rows, ascending, and their indices; ties are in index order."""
         if self._list is None or self._list[0].shape[1] < k:
             self._list = nearest.nearest(self.rows, max(k, min(SHORT, self.n - 1)))
@@ -71,7 +72,8 @@ class PairedNeighbors(Statistic):
 
     def __init__(self, x: Rows, y: Rows):
         x, y = as_aligned(x, y, ("image", "text"), one_space=False, streams=True)
-        self.image, self.text = Neighbors(x, name="image"), Neighbors(y, name="text")
+        self.image = Neighbors(x, name="image")
+        self.text = Neighbors(y, name="text")
 
     def unit(self, k: Integer, *, least_k: int = 1) -> tuple[Neighbors, Neighbors, int]:
         """Return the `Neighbors` by cosine of both sets, and the checked k."""

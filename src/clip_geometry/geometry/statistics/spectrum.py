@@ -27,18 +27,18 @@ def triangle(x: Float[Matrix, "n d"], *, center: bool = False) -> Float[Tensor, 
         if center:
             return x.known["triangle"]
         mean = math.sqrt(len(x)) * mean_row(x)[None]
-        return _of(torch.cat([x.known["triangle"], mean]))[: len(x)]
+        return _qr_factor(torch.cat([x.known["triangle"], mean]))[: len(x)]
     return _reduced(x, mean_row(x) if center else 0.0)
 
 
 def _reduced(x: Float[Matrix, "n d"], mean: Float[Tensor, " d"] | float) -> Float[Tensor, "k d"]:
     r = torch.zeros((0, x.shape[1]), dtype=torch.float64, device=x.device)
     for block in blocks(x):
-        r = _of(torch.cat([r, block - mean]))
+        r = _qr_factor(torch.cat([r, block - mean]))
     return r
 
 
-def _of(rows: Float[Tensor, "n d"]) -> Float[Tensor, "k d"]:
+def _qr_factor(rows: Float[Tensor, "n d"]) -> Float[Tensor, "k d"]:
     return torch.linalg.qr(rows, mode="reduced" if rows.requires_grad else "r").R  # the gradient needs Q
 
 
@@ -83,11 +83,12 @@ class Spectrum(Statistic):
 class Decomposed:
     """Decompositions of the rows without each block, by subtracting the products of the block from those of all rows.
 
-    `wide` tells whether there are at most as many rows as columns.
+    `wide` says whether there are at most as many rows as columns.
     """
 
     def __init__(self, dealt: Dealt):
-        self.dealt, self.wide = dealt, len(dealt) <= dealt.rows.shape[1]
+        self.dealt = dealt
+        self.wide = len(dealt) <= dealt.rows.shape[1]
         self._whole: dict[bool, tuple[Tensor, Tensor]] = {}  # the rows and their products, keyed by `center`
         self._squares: dict[tuple[int, bool], Tensor] = {}  # keyed by block and `center`
 
@@ -125,16 +126,19 @@ class Decomposed:
         if center not in self._whole:
             rows = self.dealt.rows.double()
             rows = rows - rows.mean(0) if center else rows
-            self._whole[center] = rows, rows @ rows.T if self.wide else rows.T @ rows
-        rows, whole = self._whole[center]
+            self._whole[center] = rows, (rows @ rows.T if self.wide else rows.T @ rows)
+        rows, products = self._whole[center]
         kept = self.dealt.kept(block)
         if self.wide:
-            part = whole[kept][:, kept]
-            means = part.mean(0)
-            return part - means - means[:, None] + means.mean() if center else part
-        gone = rows[~kept]
-        part, total = whole - gone.T @ gone, gone.sum(0)  # the centered rows sum to 0 over all blocks
-        return part - torch.outer(total, total) / int(kept.sum()) if center else part
+            product = products[kept][:, kept]
+            means = product.mean(0)
+            return product - means - means[:, None] + means.mean() if center else product
+        left_out = rows[~kept]
+        product = products - left_out.T @ left_out
+        if not center:
+            return product
+        left_out_sum = left_out.sum(0)  # minus the sum of the other rows, because all centered rows sum to 0
+        return product - torch.outer(left_out_sum, left_out_sum) / int(kept.sum())
 
 
 def _without_rounding(squares: Float[Tensor, " r"], n: int) -> Float[Tensor, " r"]:
@@ -158,10 +162,10 @@ class Partition(Statistic):
 
     @classmethod
     def without_each(cls, rows: Dealt) -> Iterator["Partition"] | None:
-        return None if rows.streamed else (_without(rows, block) for block in range(rows.blocks))
+        return None if rows.streamed else (_partition_without(rows, block) for block in range(rows.blocks))
 
 
-def _without(rows: Dealt, block: int) -> Partition:
+def _partition_without(rows: Dealt, block: int) -> Partition:
     decomposed = rows.shared(Decomposed)
     squares, vectors = decomposed.vectors(block)
     if not decomposed.wide:
@@ -169,12 +173,12 @@ def _without(rows: Dealt, block: int) -> Partition:
         mean = rows.sums.mean + rows.means(rows.sums)[block]
         return Partition.known(forward=forward, backward=backward, along=mean @ vectors)
     products = vectors * squares.sqrt()
-    # directions orthogonal to all rows
-    none = products.new_full((rows.rows.shape[1] - len(squares),), float(len(products))).log()
+    # log Z along the directions that are orthogonal to all rows
+    orthogonal = products.new_full((rows.rows.shape[1] - len(squares),), float(len(products))).log()
     return Partition.known(
-        forward=torch.cat([products.logsumexp(0), none]),
-        backward=torch.cat([(-products).logsumexp(0), none]),
-        along=torch.cat([products.sum(0), torch.zeros_like(none)]),
+        forward=torch.cat([products.logsumexp(0), orthogonal]),
+        backward=torch.cat([(-products).logsumexp(0), orthogonal]),
+        along=torch.cat([products.sum(0), torch.zeros_like(orthogonal)]),
     )
 
 
@@ -201,6 +205,6 @@ def log_partition(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> 
 def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> tuple[Tensor, Tensor]:
     """Return log Z along the directions and along their negatives, in one pass."""
     products = (block @ directions for block in blocks(x))
-    both = (torch.stack([block.logsumexp(0), (-block).logsumexp(0)]) for block in products)
-    forward, backward = functools.reduce(torch.logaddexp, both)
+    log_sums = (torch.stack([block.logsumexp(0), (-block).logsumexp(0)]) for block in products)
+    forward, backward = functools.reduce(torch.logaddexp, log_sums)
     return forward, backward

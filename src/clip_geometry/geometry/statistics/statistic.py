@@ -27,7 +27,8 @@ class Dealt:
 
     def __init__(self, rows: Float[Matrix, "n d"], block_of: Int[Tensor, " n"], blocks: int):
         self.rows: Any = rows
-        self.block_of, self.blocks = block_of, blocks
+        self.block_of = block_of
+        self.blocks = blocks
         self._shared: dict[Any, Any] = {}
 
     def __len__(self) -> int:
@@ -95,8 +96,8 @@ class Dealt:
 
     def spreads(self, sums: ClassSums) -> Float[Tensor, " b"]:
         """Return Σ‖w − mean‖² without each block."""
-        apart = (sums.offsets - self.means(sums)[:, None]).square_().sum(2)
-        return (self.kept_groups * (sums.scatters + sums.counts * apart)).sum(1)
+        squares = (sums.offsets - self.means(sums)[:, None]).square_().sum(2)  # from the mean of each group
+        return (self.kept_groups * (sums.scatters + sums.counts * squares)).sum(1)
 
 
 class Statistic:
@@ -119,9 +120,9 @@ class Statistic:
     @classmethod
     def known(cls: type[S], **values: Any) -> S:
         """Create a statistic from the values of its attributes."""
-        found = cls.__new__(cls)
-        found.__dict__.update(values)
-        return found
+        statistic = cls.__new__(cls)
+        statistic.__dict__.update(values)
+        return statistic
 
     @classmethod
     def without_each(cls, *sets: Any, **_: Any) -> Iterator["Statistic"] | None:

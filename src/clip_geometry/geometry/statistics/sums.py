@@ -39,7 +39,8 @@ class UnitSums(Statistic):
     includes_all = True
 
     def __init__(self, x: Rows, *, name: str = "x"):
-        self.rows, self.name = as_matrix(x, name=name), name
+        self.rows = as_matrix(x, name=name)
+        self.name = name
         self.n: Any = len(self.rows)
 
     @cached_property
@@ -54,8 +55,8 @@ class UnitSums(Statistic):
         if not isinstance(self.rows, StreamedRows):
             return torch.stack([(u - mean).square().sum() for u in unit_blocks(self.rows, name=self.name)]).sum()
 
-        def accumulate(found: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
-            return found.add_((block - mean).square_().sum())
+        def accumulate(squares: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
+            return squares.add_((block - mean).square_().sum())
 
         return unit_rows(self.rows).aggregate(lambda: mean.new_zeros(()), accumulate, operator.add, BLOCK)
 
@@ -70,8 +71,9 @@ class UnitSums(Statistic):
     @classmethod
     def without_each(cls, rows: Dealt) -> Iterator["UnitSums"]:
         sums = rows.unit_sums
-        of_each = (rows.counts, sums.mean + rows.means(sums), rows.spreads(sums))
-        return (cls.known(n=n, mean=mean, spread=spread) for n, mean, spread in zip(*of_each, strict=True))
+        means = sums.mean + rows.means(sums)
+        without = zip(rows.counts, means, rows.spreads(sums), strict=True)
+        return (cls.known(n=n, mean=mean, spread=spread) for n, mean, spread in without)
 
 
 class UnitPairs(Statistic):
@@ -105,9 +107,9 @@ class UnitPairs(Statistic):
 
     @classmethod
     def without_each(cls, image: Dealt, text: Dealt) -> Iterator["UnitPairs"]:
-        apart = _apart_by_group(image, (unit_rows(each.in_blocks).split(BLOCK) for each in (image, text)))
-        both = zip(UnitSums.without_each(image), UnitSums.without_each(text), image.kept_groups @ apart, strict=True)
-        return (cls.known(n=u.n, image=u, text=v, apart=between) for u, v, between in both)
+        apart = _apart_by_group(image, (unit_rows(rows.in_blocks).split(BLOCK) for rows in (image, text)))
+        without = zip(UnitSums.without_each(image), UnitSums.without_each(text), image.kept_groups @ apart, strict=True)
+        return (cls.known(n=u.n, image=u, text=v, apart=between) for u, v, between in without)
 
 
 class PairDistance(Statistic):
@@ -127,14 +129,14 @@ class PairDistance(Statistic):
 
     @classmethod
     def without_each(cls, x: Dealt, y: Dealt) -> Iterator["PairDistance"]:
-        apart = _apart_by_group(x, (each.in_blocks.split(BLOCK) for each in (x, y)))
-        return (cls.known(n=n, apart=each) for n, each in zip(x.counts, x.kept_groups @ apart, strict=True))
+        apart = _apart_by_group(x, (rows.in_blocks.split(BLOCK) for rows in (x, y)))
+        return (cls.known(n=n, apart=kept) for n, kept in zip(x.counts, x.kept_groups @ apart, strict=True))
 
 
 def _apart_by_group(dealt: Dealt, rows: Iterable[Iterable[Tensor]]) -> Float[Tensor, " g"]:
     apart = dealt.counts.new_zeros(dealt.blocks + 1)
-    for a, b, own in zip(*rows, dealt.groups.split(BLOCK), strict=True):
-        apart.index_add_(0, own, (a.double() - b.double()).square_().sum(1))
+    for a, b, groups in zip(*rows, dealt.groups.split(BLOCK), strict=True):
+        apart.index_add_(0, groups, (a.double() - b.double()).square_().sum(1))
     return apart
 
 
@@ -167,9 +169,9 @@ class Means(Statistic):
     @classmethod
     def without_each(cls, image: Dealt, text: Dealt) -> Iterator["Means"]:
         means, squares = [], []
-        for each in (image, text):
-            about = each.means(each.sums)
-            means.append(each.sums.mean + about)
-            squares.append(each.spreads(each.sums) / each.counts + means[-1].square().sum(1))
-        of_each = zip(*means, *squares, strict=True)
-        return (cls.known(image=i, text=t, squares=(of_i, of_t)) for i, t, of_i, of_t in of_each)
+        for rows in (image, text):
+            of_set = rows.sums.mean + rows.means(rows.sums)
+            means.append(of_set)
+            squares.append(rows.spreads(rows.sums) / rows.counts + of_set.square().sum(1))
+        without = zip(*means, *squares, strict=True)
+        return (cls.known(image=i, text=t, squares=(of_i, of_t)) for i, t, of_i, of_t in without)

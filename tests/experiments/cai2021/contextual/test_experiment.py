@@ -190,7 +190,7 @@ def test_what_cannot_be_taken_is_a_row_that_says_why(tmp_path, monkeypatch):
     rows = computed(experiment(tmp_path, layers=[0]))
     assert "too equal to be clustered" in found(rows, "contextual.clusters", 0)["note"]
     lid = found(rows, "lid", 0, sample=100)
-    assert lid["value"] is None and "of which 1 are different" in lid["note"]
+    assert lid["value"] is None and "1 different rows among" in lid["note"]
     assert found(rows, "inter_type_cosine", 0)["value"] == 1
 
 

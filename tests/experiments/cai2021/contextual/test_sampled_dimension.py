@@ -62,7 +62,7 @@ def test_among_fewer_rows_it_is_another_number():
     ("x", "options", "message"),
     [
         (np.eye(5), {"k": 5}, "x has 5 rows; expected at least 6 for k = 5"),
-        (np.ones((5, 2)), {"k": 2}, "x has 5 rows, of which 1 are different; expected 3 such rows"),
+        (np.ones((5, 2)), {"k": 2}, "x has 1 different rows among 5 rows; expected at least 3"),
     ],
 )
 def test_unusable_input(x, options, message):

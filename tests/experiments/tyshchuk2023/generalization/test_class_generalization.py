@@ -89,5 +89,5 @@ def test_a_pipeline_is_fitted_on_images_and_texts_of_known_classes_and_moves_bot
 
 
 def test_a_pipeline_that_moves_the_modalities_apart_is_refused():
-    with pytest.raises(InputError, match=r"center was fitted on each modality by itself"):
+    with pytest.raises(InputError, match=r"center was fitted on each modality separately"):
         class_generalization(Pipeline("center"), *task())
