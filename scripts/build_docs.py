@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 def pages() -> dict[Path, str]:
     results = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
-    papers = paper_pages(*(read_recorded(ROOT / "docs" / each) for each in ("reproduction", "findings/records")))
+    papers = paper_pages(*(read_recorded(ROOT / "docs" / folder) for folder in ("reproduction", "findings/records")))
     outputs = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in results}
     gpu = json.loads((ROOT / "benchmarks/results/gpu/embed.json").read_text(encoding="utf-8"))
     return {

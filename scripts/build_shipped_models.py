@@ -175,7 +175,7 @@ def rounded(value: Any) -> Any:
 def recorded(model: str, languages: Sequence[str]) -> list[dict[str, Any]]:
     """Embeddings of the first test scenes and their captions, in float32 on the CPU."""
     encoder = cg.encoders.load_encoder(model, "cpu")
-    found = []
+    rows = []
     for language in languages:
         scenes = cg.data.load_dataset("scenes", split="test", size=ITEMS, language=language)
         for side in (each for each in scenes.sides if each.modality in encoder.modalities):
@@ -185,10 +185,8 @@ def recorded(model: str, languages: Sequence[str]) -> list[dict[str, Any]]:
             else:
                 vectors = encoder.text_features(encoder.tokenize(items))
             at = {"modality": side.modality, "language": language if side.modality == "text" else None}
-            found += [
-                {**at, "item": k, "vector": rounded(vector.tolist())} for k, vector in enumerate(vectors.double())
-            ]
-    return found
+            rows += [{**at, "item": k, "vector": rounded(vector.tolist())} for k, vector in enumerate(vectors.double())]
+    return rows
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -241,20 +239,21 @@ def prompt_lines(shipped: Shipped, model: str, config: Mapping[str, Any]) -> lis
     seen = np.isin(data.labels, np.unique(known.image.labels))
     batches = [range(k, min(k + BATCH, len(data))) for k in range(0, len(data), BATCH)]
     image = torch.cat(
-        [tower.image_features(torch.stack([tower.preprocess(data.load(k)) for k in each])) for each in batches]
+        [tower.image_features(torch.stack([tower.preprocess(data.load(k)) for k in batch])) for batch in batches]
     )
-    lines, trained = [], config["training_prompts"] or config["prompts"]
+    lines = []
+    trained = config["training_prompts"] or config["prompts"]
     for language in shipped.languages:
         own = trained[language] if isinstance(trained, Mapping) else trained
         for prompt in (*own, *OTHERS[language]):
             names = cg.data.load_dataset("scenes", prompt=prompt, language=language).text
             text = encoder.text_features(encoder.tokenize([names.load(k) for k in range(len(names))]))
-            found = [
+            top_1 = [
                 cg.evaluate.zero_shot(image[torch.from_numpy(part)], data.labels[part], text)["top_1"]
                 for part in (seen, ~seen)
             ]
             lines.append(
-                f"| {language} | {prompt} | {'yes' if prompt in own else 'no'} | {found[0]:.3f} | {found[1]:.3f} |"
+                f"| {language} | {prompt} | {'yes' if prompt in own else 'no'} | {top_1[0]:.3f} | {top_1[1]:.3f} |"
             )
     return lines
 

@@ -25,11 +25,11 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(os.environ["CLIP_GEOMETRY_DATA"]) / "embeddings" / "coco500-clip-vit-b16"
     pairs = {modality: np.load(folder / f"{modality}.npy") for modality in ("image", "text")}
-    found = gaps(pairs, "normalize,center[each],normalize")
+    gap_by_name = gaps(pairs, "normalize,center[each],normalize")
     centered = cg.Pipeline("normalize,center[each]").fit(pairs).transform(pairs)
     nulls = [gaps(swapped(centered, seed), "center[each],normalize") for seed in range(options.swaps)]
     rows = []
-    for name, gap in found.items():
+    for name, gap in gap_by_name.items():
         null = np.array([each[name] for each in nulls])
         p = (1 + np.sum(null >= gap)) / (1 + len(null))
         rows.append({"run": "centered_gap", "number": name, "gap": gap, "swaps": len(null), "null": null.mean(),

@@ -34,11 +34,11 @@ def main() -> None:
     text = np.asarray(
         cg.evaluate.ensemble(np.load(names / "lvis.npy")[[r for r, _ in prompts]], [k for _, k in prompts])
     )
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for seed in range(options.splits):
         for name, accuracy in accuracies(image, labels, text, seed).items():
-            found.setdefault(name, []).append(accuracy)
-    numbers = {name: {"mean": np.mean(each), "deviation": np.std(each, ddof=1)} for name, each in found.items()}
+            by_name.setdefault(name, []).append(accuracy)
+    numbers = {name: {"mean": np.mean(each), "deviation": np.std(each, ddof=1)} for name, each in by_name.items()}
     for name, each in numbers.items():
         print(f"{name}: {each['mean']:.4f} ± {each['deviation']:.4f}")
     if options.json is not None:
@@ -58,15 +58,14 @@ def accuracies(image: np.ndarray, labels: np.ndarray, text: np.ndarray, seed: in
         "noise": rng.normal(size=text.shape),
         "shuffled prompts": text[rng.permutation(len(text))],
     }
-    found = {"zero-shot": text, "nearest class mean": means}
+    class_rows = {"zero-shot": text, "nearest class mean": means}
     for name, each in prompts.items():
-        with warnings.catch_warnings(
-            action="ignore", category=cg.transforms.RankWarning
-        ):  # ten prompts leave most of the map free
-            found[f"least squares from {name}"] = (
+        # ten prompts leave most of the map free
+        with warnings.catch_warnings(action="ignore", category=cg.transforms.RankWarning):
+            class_rows[f"least squares from {name}"] = (
                 cg.transforms.LeastSquares().fit(each[labels[fit]], image[fit]).transform(each)
             )
-    return {name: cg.evaluate.zero_shot(image[rest], labels[rest], rows)["top_1"] for name, rows in found.items()}
+    return {name: cg.evaluate.zero_shot(image[rest], labels[rest], rows)["top_1"] for name, rows in class_rows.items()}
 
 
 if __name__ == "__main__":

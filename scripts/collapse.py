@@ -28,7 +28,8 @@ TRAININGS = ("healthy", "temperature", "columns", "directions", "scale")
 
 def planted(training: str, model, seed: int):
     """What happens to the model after each of the steps 0, 1, … from BEGIN on."""
-    projection, start = dict(model.named_parameters())["visual.head.proj.weight"], float(model.logit_scale.detach())
+    projection = dict(model.named_parameters())["visual.head.proj.weight"]
+    start = float(model.logit_scale.detach())
     order = torch.randperm(len(projection), generator=torch.Generator().manual_seed(seed))
 
     @torch.no_grad()
@@ -51,10 +52,14 @@ def train(training: str, seed: int, steps: int, folder: Path) -> dict:
     section |= {"steps": steps, "batch_size": 64, "seed": seed, "prompts": ["A picture of a {}."]}
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 4000, "captions_per_image": 5}
     section |= {"data": data, "measured": {"name": "scenes", "split": "test", "size": 512}}
-    (run := folder / f"{training}-{seed}").mkdir(parents=True, exist_ok=True)
+    run = folder / f"{training}-{seed}"
+    run.mkdir(parents=True, exist_ok=True)
     experiment = TrainClip(validate(TrainClipConfig, section, "the script"), RunFolder(run, "cpu"))
-    pairs, prompts, trainer = experiment.pairs("measured"), experiment.prompts, experiment.trainer()
-    numbers, accuracy, harm = {}, [], None
+    pairs = experiment.pairs("measured")
+    prompts = experiment.prompts
+    trainer = experiment.trainer()
+    numbers, accuracy = {}, []
+    harm = None
 
     def embed(trainer):
         image, text, classes = encode(trainer, pairs, prompts)
@@ -85,14 +90,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of each training")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("runs/collapse.jsonl"), help="where the records are appended")
-    given = parser.parse_args()
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    for training in given.trainings:
-        for seed in given.seeds:
-            found = train(training, seed, given.steps, given.out.parent / "collapse")
-            with given.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(found) + "\n")
-            print(f"{training}, seed {seed}: accuracy {found['accuracy'][-1]} at the end", flush=True)
+    options = parser.parse_args()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for training in options.trainings:
+        for seed in options.seeds:
+            record = train(training, seed, options.steps, options.out.parent / "collapse")
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            print(f"{training}, seed {seed}: accuracy {record['accuracy'][-1]} at the end", flush=True)
 
 
 if __name__ == "__main__":

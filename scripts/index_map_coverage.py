@@ -31,18 +31,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--rows", type=int, default=300, help="re-embedded rows of 5,000")
-    given = parser.parse_args()
+    options = parser.parse_args()
     inside, deviations = [], []
-    for seed in range(given.draws):
+    for seed in range(options.draws):
         old, new = two_models(seed)
-        rows = np.random.default_rng(seed).permutation(SIZE)[: given.rows]
-        found = cg.search.map_index(old[:SIZE], new[rows], rows, k=K, candidates=["ridge(0.01)"], seed=seed)
+        rows = np.random.default_rng(seed).permutation(SIZE)[: options.rows]
+        index_map = cg.search.map_index(old[:SIZE], new[rows], rows, k=K, candidates=["ridge(0.01)"], seed=seed)
         unit = cg.transforms.Normalize().transform(new)
-        true = recall(unit[SIZE:], found.transform(old[:SIZE]), unit[:SIZE])
-        inside.append(found.interval[0] <= true <= found.interval[1])
-        deviations.append((found.recall - true) / found.standard_error)
-        print(f"seed {seed}: predicted {found.recall:.3f} ± {found.standard_error:.3f}, recall {true:.3f}", flush=True)
-    print(f"the 95% interval held the recall in {sum(inside)} of {given.draws} draws")
+        true = recall(unit[SIZE:], index_map.transform(old[:SIZE]), unit[:SIZE])
+        inside.append(index_map.interval[0] <= true <= index_map.interval[1])
+        deviations.append((index_map.recall - true) / index_map.standard_error)
+        print(
+            f"seed {seed}: predicted {index_map.recall:.3f} ± {index_map.standard_error:.3f}, recall {true:.3f}",
+            flush=True,
+        )
+    print(f"the 95% interval held the recall in {sum(inside)} of {options.draws} draws")
     print(f"deviations in standard errors: mean {np.mean(deviations):+.2f}, spread {np.std(deviations):.2f}")
 
 

@@ -20,7 +20,8 @@ class IStarTrainer(Trainer):
 
     def __init__(self, *args, lambda_: float, zeta: float = 0.2, sample: int = 5000, **options):
         super().__init__(*args, **options)
-        self.istar, self.sample = cg.training.IStar(lambda_, zeta), sample
+        self.istar = cg.training.IStar(lambda_, zeta)
+        self.sample = sample
         self.add_callback(RefreshC0(self))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -52,7 +53,8 @@ class RefreshC0(TrainerCallback):
         self.trainer = trainer
 
     def on_epoch_begin(self, args, state, control, model, **rest):
-        data, generator = self.trainer.train_dataset, torch.Generator().manual_seed(args.seed + int(state.epoch))
+        data = self.trainer.train_dataset
+        generator = torch.Generator().manual_seed(args.seed + int(state.epoch))
         drawn = torch.randperm(len(data), generator=generator)[: self.trainer.sample].tolist()
         with torch.random.fork_rng(), torch.no_grad():
             self.trainer.istar.refresh(self.trainer.states(model, torch.utils.data.Subset(data, drawn)))
@@ -61,13 +63,14 @@ class RefreshC0(TrainerCallback):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lambdas", type=float, nargs="+", default=[-0.3, 0, 1], help="lambda of I-STAR")
-    given = parser.parse_args()
+    options = parser.parse_args()
     ids = torch.randint(2, 12, (512, 8), generator=torch.Generator().manual_seed(0))
-    mask, labels = torch.ones_like(ids), (ids == 2).any(1).long()
+    mask = torch.ones_like(ids)
+    labels = (ids == 2).any(1).long()
     examples = [{"input_ids": i, "attention_mask": m, "labels": y} for i, m, y in zip(ids, mask, labels, strict=True)]
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     quiet = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
-    for lambda_ in given.lambdas:
+    for lambda_ in options.lambdas:
         torch.manual_seed(0)
         model = BertForSequenceClassification(BertConfig(vocab_size=12, **size))
         with tempfile.TemporaryDirectory() as folder:

@@ -29,14 +29,14 @@ def measured(folder: Path) -> list[dict]:
     """The numbers of the core of a folder of embeddings."""
     labels = folder / "labels.npy"
     if labels.exists():
-        found = cg.measure(folder / "image.npy", labels=np.load(labels))
+        table = cg.measure(folder / "image.npy", labels=np.load(labels))
     else:
-        found = cg.measure(folder)
+        table = cg.measure(folder)
     keys = ("value", "standard_error", "low", "high")
     return [
         {"measure": each.measure, "set": each.at["modality"], "n": each.n, "d": each.d}
         | {key: float(f"{getattr(each, key):.6g}") for key in keys if getattr(each, key, None) is not None}
-        for each in found.records
+        for each in table.records
         if each.value is not None
     ]
 

@@ -53,20 +53,20 @@ def run(command: list[str], folder: Path) -> dict:
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         print((folder / f"{command[0]}.txt").read_text()[-2000:], file=sys.stderr)
-    found = {
+    record = {
         "command": " ".join(command),
         "megabytes": round(usage.ru_maxrss * 1024 / 1e6),
         "seconds": round(usage.ru_utime, 1),
         "status": process.returncode,
     }
-    print(json.dumps(found), file=sys.stderr, flush=True)
-    return found
+    print(json.dumps(record), file=sys.stderr, flush=True)
+    return record
 
 
-def table(found: dict[str, list[dict]]) -> str:
+def table(by_size: dict[str, list[dict]]) -> str:
     """MB and seconds of every command, a column for each size."""
-    lines = [f"| command | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
-    for rows in zip(*found.values(), strict=True):
+    lines = [f"| command | {' | '.join(by_size)} |", f"|---|{'---|' * len(by_size)}"]
+    for rows in zip(*by_size.values(), strict=True):
         cells = [f"{row['megabytes']} MB, {row['seconds']} s{' (failed)' * bool(row['status'])}" for row in rows]
         lines.append(f"| `{rows[0]['command']}` | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -78,23 +78,23 @@ if __name__ == "__main__":
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--dtype", default="float16")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     found = {}
-    for size in given.sizes.split(","):
+    for size in options.sizes.split(","):
         n, d = map(int, size.split("x"))
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "rows").mkdir()
             # what this process has held would count as the peak of the processes that it starts
             writing = multiprocessing.get_context("spawn").Process(
-                target=write_rows, args=(folder / "rows", n, d, given.dtype)
+                target=write_rows, args=(folder / "rows", n, d, options.dtype)
             )
             writing.start()
             writing.join()
-            wanted = given.only.split(",")
+            wanted = options.only.split(",")
             if "map.safetensors" in str([COMMANDS[name] for name in wanted]) and "fit" not in wanted:
                 run(COMMANDS["fit"], folder)
             found[f"2 × {n:,} × {d}"] = [run(COMMANDS[name], folder) for name in wanted]
     print(table(found))
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")

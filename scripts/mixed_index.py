@@ -47,15 +47,12 @@ def coco500():
 
 def scenes():
     with tempfile.TemporaryDirectory() as folder:
-        model, items = (
-            cg.encoders.resolve_encoder("local-dir:shipped/scenes-trained"),
-            cg.data.resolve_dataset("scenes", size=1000),
-        )
-        cg.embed(model, cg.data.load_dataset(items), Path(folder) / "store")
-        found = cg.read_store(Path(folder) / "store")
+        encoder = cg.encoders.resolve_encoder("local-dir:shipped/scenes-trained")
+        store = Path(folder) / "store"
+        cg.embed(encoder, cg.data.load_dataset("scenes", size=1000), store)
         return {
-            name: cg.Embeddings(np.array(each.vectors), name, item_id=each.item_id, labels=each.labels)
-            for name, each in found.items()
+            name: cg.Embeddings(np.array(side.vectors), name, item_id=side.item_id, labels=side.labels)
+            for name, side in cg.read_store(store).items()
         }
 
 
@@ -79,17 +76,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the index of CIFAR-10 to this folder as Parquet, and stop")
     parser.add_argument("--json", type=Path, help="write a line for each index, repair and number to this file")
-    given = parser.parse_args()
-    if given.out is not None:
-        cg.export(cifar10_names(), given.out, to="parquet")
+    options = parser.parse_args()
+    if options.out is not None:
+        cg.export(cifar10_names(), options.out, to="parquet")
         return
     lines = []
     for dataset, sets in INDICES.items():
-        found = cg.search.compare_repairs(cg.search.MixedIndex.of(sets()), [*repairs])
-        print(f"\n{dataset}: take {found.recommended} for both")
-        for name, each in sorted(found.candidates.items(), key=lambda one: -one[1].numbers["both"].value):
-            numbers = [f"{key} {each.numbers[key].value:.3f}" for key in SHOWN if key in each.numbers]
-            costs = ", ".join(sorted({cost.of for cost in each.costs}))
+        comparison = cg.search.compare_repairs(cg.search.MixedIndex.of(sets()), [*repairs])
+        print(f"\n{dataset}: take {comparison.recommended} for both")
+        ranked = sorted(comparison.candidates.items(), key=lambda item: -item[1].numbers["both"].value)
+        for name, candidate in ranked:
+            numbers = [f"{key} {candidate.numbers[key].value:.3f}" for key in SHOWN if key in candidate.numbers]
+            costs = ", ".join(sorted({cost.of for cost in candidate.costs}))
             print(f"{name:24} {', '.join(numbers)}{f'; costs {costs}' if costs else ''}")
             lines += [
                 {
@@ -99,10 +97,10 @@ def main() -> None:
                     "value": number.value,
                     "standard_error": number.error,
                 }
-                for key, number in each.numbers.items()
+                for key, number in candidate.numbers.items()
             ]
-    if given.json is not None:
-        given.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if options.json is not None:
+        options.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 if __name__ == "__main__":

@@ -27,25 +27,21 @@ def main() -> None:
     clip, tower = "local-dir:shipped/scenes-trained", "mclip:shipped/scenes-multilingual"
     test, other = (embedded(clip, split, split=split) for split in ("test", "train"))
     for steps in MAPS:  # fitted on the train split, applied to the test split
-        fitted = cg.Pipeline(steps).fit({m: e.vectors for m, e in other.items()}, cg.pair(**other))
-        rows = fitted.transform({modality: each.vectors for modality, each in test.items()})
-        found = cg.evaluate.retrieval(rows["image"], rows["text"], k=10, index="mixed")["image.same_modality_at_10"]
-        gap, score = (
-            cg.geometry.modality_gap(rows["image"], rows["text"]),
-            cg.geometry.isoscore(rows["image"], unbiased=True),
-        )
-        print(f"{steps:50} gap {gap:.3f}, IsoScore {score:.3f}, images among the ten nearest to an image {found:.0%}")
-    repair = cg.search.make_repair("posterior").fit(
-        cg.search.MixedIndex.of(other, "pairs").known()
-    )  # of scores, not of rows
-    found = cg.search.search_index(cg.search.MixedIndex.of(test, "pairs"), repair)
-    print(f"calibrated score: images among the ten nearest to an image {found['own_share.image'].value:.0%}")
+        fitted = cg.Pipeline(steps).fit({modality: side.vectors for modality, side in other.items()}, cg.pair(**other))
+        rows = fitted.transform({modality: side.vectors for modality, side in test.items()})
+        share = cg.evaluate.retrieval(rows["image"], rows["text"], k=10, index="mixed")["image.same_modality_at_10"]
+        gap = cg.geometry.modality_gap(rows["image"], rows["text"])
+        score = cg.geometry.isoscore(rows["image"], unbiased=True)
+        print(f"{steps:50} gap {gap:.3f}, IsoScore {score:.3f}, images among the ten nearest to an image {share:.0%}")
+    # a repair of scores, not of rows
+    repair = cg.search.make_repair("posterior").fit(cg.search.MixedIndex.of(other, "pairs").known())
+    numbers = cg.search.search_index(cg.search.MixedIndex.of(test, "pairs"), repair)
+    print(f"calibrated score: images among the ten nearest to an image {numbers['own_share.image'].value:.0%}")
     for language, prompt in LANGUAGES.items():  # image tower of scenes-trained, text tower of scenes-multilingual
         names = embedded(tower, language, prompt=prompt, language=language)["text"]
-        right = cg.evaluate.zero_shot(
-            test["image"].vectors, test["image"].labels, names.vectors[names.labels.argsort()]
-        )
-        print(f"{prompt:20} zero-shot accuracy {right['top_1']:.1%} on {arguments.size} images")
+        classes = names.vectors[names.labels.argsort()]
+        scores = cg.evaluate.zero_shot(test["image"].vectors, test["image"].labels, classes)
+        print(f"{prompt:20} zero-shot accuracy {scores['top_1']:.1%} on {arguments.size} images")
 
 
 if __name__ == "__main__":

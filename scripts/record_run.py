@@ -36,8 +36,9 @@ def compact(table: RepairTable) -> list[dict[str, Any]]:
             {"set": of, "control": of in table.controls, "n": n, "d": d, "splits": table.splits, "repair": repair}
             | {"values": {}},
         )
-        if found := table.values.get((of, repair, measure)):
-            line["values"][measure] = [*(float(f"{number:.{DIGITS}g}") for number in found[:4]), found.verdict]
+        cell = table.values.get((of, repair, measure))
+        if cell is not None:
+            line["values"][measure] = [*(float(f"{number:.{DIGITS}g}") for number in cell[:4]), cell.verdict]
         else:
             line.setdefault("notes", {})[measure] = table.notes[of, repair, measure]
     return list(lines.values())
@@ -51,7 +52,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="the run is of repair_table")
     parser.add_argument("--where", type=yaml.safe_load, help="selectors of records for an article, as YAML")
     given = parser.parse_args()
-    folder, options = ROOT / "docs/reproduction", {"label": given.label}
+    folder = ROOT / "docs/reproduction"
+    options = {"label": given.label}
     if given.table or given.where is not None:
         folder = ROOT / "docs/findings/records"
     try:

@@ -19,13 +19,13 @@ def main() -> None:
     parser.add_argument("--arm", default="clip", help="clip, siglip, fixed_temperature, istar, cosreg, classes")
     parser.add_argument("--architecture", default="byobnet", help="byobnet, tiny")
     parser.add_argument("--out", type=Path, default=Path("runs/script"), help="folder of the model")
-    given = parser.parse_args()
-    settings = {"arm": given.arm, "architecture": given.architecture, "steps": given.steps, "batch_size": 64}
+    options = parser.parse_args()
+    settings = {"arm": options.arm, "architecture": options.architecture, "steps": options.steps, "batch_size": 64}
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 2000}
     measured = {"name": "scenes", "split": "test", "size": 200}
     section = {"name": "train", "experiment": "train_clip", **settings, "data": data, "measured": measured}
-    given.out.mkdir(parents=True, exist_ok=True)
-    experiment = TrainClip(validate(TrainClipConfig, section, "the command line"), RunFolder(given.out))
+    options.out.mkdir(parents=True, exist_ok=True)
+    experiment = TrainClip(validate(TrainClipConfig, section, "the command line"), RunFolder(options.out))
 
     # held-out images and captions are measured in every recorded state
     measured = experiment.pairs("measured")

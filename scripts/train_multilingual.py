@@ -21,14 +21,20 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=100, help="number of steps of 256 texts")
     parser.add_argument("--out", type=Path, default=Path("runs/script"), help="folder of the text tower")
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 1000, "captions_per_image": 5}
     measured = {"name": "scenes", "split": "test", "size": 200}
-    settings = {"teacher": given.teacher, "data": data, "measured": measured, "tested": measured, "steps": given.steps}
+    settings = {
+        "teacher": options.teacher,
+        "data": data,
+        "measured": measured,
+        "tested": measured,
+        "steps": options.steps,
+    }
     settings |= {"languages": list(PROMPTS), "prompts": PROMPTS, "class_captions": 0.5, "lr": 2e-3}
     section = {"name": "distillation", "experiment": "distillation", **settings}
-    given.out.mkdir(parents=True, exist_ok=True)
-    experiment = Distillation(validate(DistillationConfig, section, "the command line"), RunFolder(given.out))
+    options.out.mkdir(parents=True, exist_ok=True)
+    experiment = Distillation(validate(DistillationConfig, section, "the command line"), RunFolder(options.out))
 
     # held-out captions and images are measured in every recorded state
     trainer = experiment.trained(experiment.callback())

@@ -69,7 +69,7 @@ def test_a_measure_of_another_package_brings_its_entry(own):
              "caveat": "None.", "formula": "n", "range": [0, "d"], "direction": "higher is longer",
              "reference": "this test"}  # fmt: skip
     measure = Measure("length_of_a_test", len)
-    with pytest.raises(InputError, match="describes no measure 'length_of_a_test'"):
+    with pytest.raises(InputError, match="does not describe the measure 'length_of_a_test'"):
         _ = measure.title
     add_measure(measure, entries={"length_of_a_test": entry})
     assert measure.title == "Length" and measure.range == (0, "d") and measure.needs == ("rows of one scale",)

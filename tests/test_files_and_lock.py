@@ -156,7 +156,7 @@ def test_a_claim_is_one_process_s_and_leaves_nothing(tmp_path):
     (tmp_path / "link").symlink_to(path)
     with claimed(path):
         assert not path.exists()
-        with pytest.raises(InputError, match="another process writes"), claimed(tmp_path / "link"):
+        with pytest.raises(InputError, match="another process is writing"), claimed(tmp_path / "link"):
             pass
         write_atomically(path, b"rows")
     assert path.read_bytes() == b"rows" and {each.name for each in tmp_path.iterdir()} == {"x.json", "link"}

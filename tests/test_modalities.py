@@ -13,7 +13,7 @@ def test_names(name):
     "name", [*RESERVED, "", " image", "text-to-image", "a+b", "a,b", "[a]", "a/b", "..", "1", None, 3]
 )
 def test_what_is_no_name(name):
-    with pytest.raises(InputError, match="is no name of a modality"):
+    with pytest.raises(InputError, match="is not a modality name"):
         modality_name(name)
 
 

@@ -69,7 +69,7 @@ def test_rows_come_back_in_order_from_a_file_or_its_folder(results):
     frame = to_frame(results.read())
     assert frame["at.layer"].tolist()[:2] == [0, 1] and frame["repeats"].tolist()[2] == 7
     results.append("c", rows(4.5))
-    with pytest.raises(InputError, match="holds no finished result rows"):  # b says nothing of its place
+    with pytest.raises(InputError, match="has no finished result rows"):  # b says nothing of its place
         read_rows(results.path)
     results.path.unlink()
     results.append("a", rows(1.5))
@@ -85,7 +85,7 @@ def test_read_rows_says_what_is_missing(tmp_path):
     with pytest.raises(InputError, match=r"line 1 of .* lacks cell"):
         read_rows(tmp_path / "y.jsonl")
     (tmp_path / "y.jsonl").write_text(json.dumps({"cell": "a", "cell_row": 0, "cell_rows": 2}))
-    with pytest.raises(InputError, match="holds no finished result rows"):
+    with pytest.raises(InputError, match="has no finished result rows"):
         read_rows(tmp_path / "y.jsonl")
 
 

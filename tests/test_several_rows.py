@@ -203,7 +203,7 @@ def test_chosen_rows_are_those_of_the_whole(sharded, rows):
     assert np.array_equal(found, whole[rows]) and found.dtype == np.float32 and found.shape == whole[rows].shape
 
 
-OTHER = "rows are chosen by an integer, a slice, a mask or indices"
+OTHER = "rows are selected by an integer, a slice, a mask or indices"
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,12 @@ def main() -> None:
     parser.add_argument("--data", default="scenes", help="a corpus, such as treebank")
     parser.add_argument("--limit", type=int, default=200, help="number of sentences")
     parser.add_argument("--out", type=Path, default=Path("runs/contextual"), help="folder of the embeddings")
-    given = parser.parse_args()
-    folder = given.out / f"{given.model}-{given.data}".replace("/", "-").replace(":", "-")
-    model, data = cg.encoders.resolve_encoder(given.model), cg.data.load_dataset(given.data)
-    cg.embed(model, data, folder, limit=given.limit)
-    words = cg.read_store(folder, limit=given.limit)["text"]
+    options = parser.parse_args()
+    folder = options.out / f"{options.model}-{options.data}".replace("/", "-").replace(":", "-")
+    model = cg.encoders.resolve_encoder(options.model)
+    data = cg.data.load_dataset(options.data)
+    cg.embed(model, data, folder, limit=options.limit)
+    words = cg.read_store(folder, limit=options.limit)["text"]
 
     for layer in np.unique(words.metadata["layer"]):
         rows = words.take(words.metadata["layer"] == layer)

@@ -42,38 +42,42 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--noise", type=float, default=0.0, help="length of Gaussian noise added to unit rows")
-    given = parser.parse_args()
-    whole = cg.search.MixedIndex.of(noisy(cg.read(given.source), given.noise), by=given.by)
-    order = np.random.default_rng(given.seed).permutation(whole.items)
-    fresh, drawn = order[: given.fresh], order[given.fresh :]
-    sizes = (given.pairs - given.pairs // 2, given.pairs)
+    options = parser.parse_args()
+    whole = cg.search.MixedIndex.of(noisy(cg.read(options.source), options.noise), by=options.by)
+    order = np.random.default_rng(options.seed).permutation(whole.items)
+    fresh, drawn = order[: options.fresh], order[options.fresh :]
+    sizes = (options.pairs - options.pairs // 2, options.pairs)
     indexes = {size: in_parts(whole, fresh, size) for size in sizes}
     everything = {size: in_parts(whole, order, size) for size in sizes}
     unfitted = {
         name: true_changes(cg.search.make_repair(name).fit(taken(whole, drawn[:2]).known()), everything)
         for name in UNFITTED
     }
-    done = {json.loads(line)["task"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
-    with given.out.open("a") as file:
-        for number in sorted(set(range(given.tasks)) - done):
-            part = taken(whole, np.random.default_rng([given.seed, number]).choice(drawn, given.pairs, replace=False))
-            rows = task(part, indexes, unfitted, splits=given.splits, seed=number)
+    done = (
+        {json.loads(line)["task"] for line in options.out.read_text().splitlines()} if options.out.exists() else set()
+    )
+    with options.out.open("a") as file:
+        for number in sorted(set(range(options.tasks)) - done):
+            part = taken(
+                whole, np.random.default_rng([options.seed, number]).choice(drawn, options.pairs, replace=False)
+            )
+            rows = task(part, indexes, unfitted, splits=options.splits, seed=number)
             file.writelines(json.dumps({"task": number, **row}) + "\n" for row in rows)
             file.flush()
-    summarize([json.loads(line) for line in given.out.read_text().splitlines()])
+    summarize([json.loads(line) for line in options.out.read_text().splitlines()])
 
 
 def noisy(sets: Mapping[str, cg.Embeddings], noise: float) -> Mapping[str, cg.Embeddings]:
     """Return unit rows with noise, as of a weaker model."""
     if not noise:
         return sets
-    found = {}
+    result = {}
     for name, each in sets.items():
         rows = np.asarray(each.vectors, dtype=np.float64)
         rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        generator = np.random.default_rng([len(found), 99])
-        found[name] = replace(each, vectors=rows + noise * generator.normal(size=rows.shape) / np.sqrt(rows.shape[1]))
-    return found
+        generator = np.random.default_rng([len(result), 99])
+        result[name] = replace(each, vectors=rows + noise * generator.normal(size=rows.shape) / np.sqrt(rows.shape[1]))
+    return result
 
 
 def taken(index: cg.search.MixedIndex, items: np.ndarray) -> cg.search.MixedIndex:
@@ -97,14 +101,14 @@ def in_parts(
 
 def true_changes(repair: cg.search.Repair, indexes: Indexes) -> Changes:
     """Return (size, number) → the change in each index."""
-    found = {}
+    changes = {}
     for size, some in indexes.items():
         after = [cg.search.search_index(index, repair) for index, _ in some]
         for aim in AIMS.values():
-            found[size, aim] = [
+            changes[size, aim] = [
                 each[aim].value - before[aim].value for each, (_, before) in zip(after, some, strict=True)
             ]
-    return found
+    return changes
 
 
 def task(
@@ -112,7 +116,8 @@ def task(
 ) -> list[dict[str, Any]]:
     """Return what is predicted and what is true, for each number, candidate and size of the index."""
     compared = cg.search.compare_repairs(part, NAMES, splits=splits, seed=seed)
-    served, rows = compared.served(), []
+    served = compared.served()
+    rows = []
     for role, name in (("recommended", compared.recommended), ("repair", served.name if served else "none")):
         if name == "none":
             continue

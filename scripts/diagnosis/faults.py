@@ -74,10 +74,8 @@ def all_sources(cache: Path) -> dict[str, list[Source]]:
     scenes = _embedded(cache / "scenes", "local-dir:shipped/scenes-trained", PAIRS)
     fresh = _embedded(cache / "fresh", "scenes-clip/fresh", PAIRS)
     scenes_fresh = _embedded(cache / "scenes-fresh", "local-dir:shipped/scenes-trained", PAIRS // 4, fresh=True)
-    images, texts = (
-        [coco["image"], fresh_coco["image"], cifar["image"], fresh["image"]],
-        [coco["text"], fresh_coco["text"], fresh["text"]],
-    )
+    images = [coco["image"], fresh_coco["image"], cifar["image"], fresh["image"]]
+    texts = [coco["text"], fresh_coco["text"], fresh["text"]]
 
     def others(own: np.ndarray, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [x for x in rows if x is not own]
@@ -117,7 +115,8 @@ def _embedded(folder: Path, model: str, size: int, **options: Any) -> Rows:
     data = cg.data.load_dataset("scenes", size=size, split="test")
     cg.embed(cg.encoders.resolve_encoder(model, **options), data, folder, device="cpu")
     sets = cg.read_store(folder)
-    if (labels := sets["image"].labels) is not None:
+    labels = sets["image"].labels
+    if labels is not None:
         np.save(folder.with_name(f"{folder.name}-labels.npy"), labels // 10)  # 8 classes of 10 kinds of scenes
     return {name: unit(np.asarray(each.vectors)) for name, each in sets.items()}
 
@@ -240,7 +239,8 @@ def write_npy(sets: Rows, path: Path) -> None:
 
 
 def write_store(folder: Folder, sets: Rows, path: Path) -> None:
-    n, store = len(folder), Store(path)
+    n = len(folder)
+    store = Store(path)
     recipe = {
         "key": "planted",
         "encoder": {"model": folder.model, "features": "projected", "precision": "fp32"},
@@ -335,13 +335,14 @@ def is_named(fault: str, done: Mapping[str, Any], found: Sequence[Any]) -> bool:
     their number have to be right."""
     if done.get("format") == "float16" or done.get("kind") == "rank":
         return is_exact(fault, done, found)
-    return any(each.check == fault and each.severity != "note" for each in found)
+    return any(finding.check == fault and finding.severity != "note" for finding in found)
 
 
 def is_exact(fault: str, done: Mapping[str, Any], found: Sequence[Any]) -> bool:
     """Whether a finding also says the right shift, format, modality, rows or share (within 0.1)."""
-    for each in (each for each in found if each.check == fault):
-        values, right = each.values, done.get("modality") in (None, *each.modalities)
+    for finding in (finding for finding in found if finding.check == fault):
+        values = finding.values
+        right = done.get("modality") in (None, *finding.modalities)
         match fault:
             case "shifted_pairs":
                 right &= values["shift"] == done["shift"]
@@ -349,8 +350,8 @@ def is_exact(fault: str, done: Mapping[str, Any], found: Sequence[Any]) -> bool:
             case "shuffled_pairs":
                 right &= abs(values["share"] - done["share"]) <= 0.1
             case "dead_dimensions":
-                found_count = values["rank"] if done["kind"] == "rank" else values["dead"]
-                right &= abs(found_count - done["count"]) <= 0.02 * done["count"]
+                count = values["rank"] if done["kind"] == "rank" else values["dead"]
+                right &= abs(count - done["count"]) <= 0.02 * done["count"]
             case "low_precision":
                 right &= values["format"] == done["format"]
             case "mixed_models":
@@ -359,7 +360,7 @@ def is_exact(fault: str, done: Mapping[str, Any], found: Sequence[Any]) -> bool:
             case "hubs" | "misplaced_rows":
                 right &= set(values["rows"]) == set(done["rows"])
             case "exact_duplicates" | "near_duplicates" | "leakage":
-                right &= each.severity != "note" and done["count"] <= values["count"] <= 2.1 * done["count"]
+                right &= finding.severity != "note" and done["count"] <= values["count"] <= 2.1 * done["count"]
         if right:
             return True
     return False

@@ -168,9 +168,11 @@ def shuffled_pairs(folder: Folder, generator: np.random.Generator) -> dict[str, 
 def shifted_pairs(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
     """All texts stand s rows further on, cyclically, or those from a row on, at least 60 and a tenth, where one was
     lost, or those of a segment (10 to 30%, at least 50) hold the texts one to three rows further on or back."""
-    n, text = len(folder), list(folder.sets)[1]
+    n = len(folder)
+    text = list(folder.sets)[1]
     kind = ("all", "tail", "segment")[generator.integers(3)]
-    shift, start, stop = int(generator.integers(1, n // 2)) * int(generator.choice([-1, 1])), 0, n
+    shift = int(generator.integers(1, n // 2)) * int(generator.choice([-1, 1]))
+    start, stop = 0, n
     if kind == "tail":
         shift = -int(generator.integers(1, 4))
         start = int(generator.integers(n // 10, n - max(60, n // 10)))
@@ -211,7 +213,7 @@ def hubs(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | Non
     0.5 times the mean of the other modality; at least so far that it is first for a tenth of its queries and for four
     times as many as any clean row, within 1.5 times that mean."""
     kinds = [kind for kind in ("all", "class", "across") if kind != "class" or folder.source.labels is not None]
-    for kind in generator.permutation([each for each in kinds if each != "across" or len(folder.sets) > 1]):
+    for kind in generator.permutation([kind for kind in kinds if kind != "across" or len(folder.sets) > 1]):
         done = {"all": _in_the_middle, "class": _in_a_class, "across": _across}[str(kind)](folder, generator)
         if done is not None:
             return {"kind": str(kind), **done}
@@ -223,7 +225,8 @@ def _across(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | 
     name, other = names if generator.integers(2) else names[::-1]
     rows, queries = folder.sets[name], folder.sets[other][folder.native[other]]
     row = int(generator.choice(np.flatnonzero(folder.native[name])))
-    mean, usual = queries.mean(0, dtype=np.float64), first_for(rows, queries).max()
+    mean = queries.mean(0, dtype=np.float64)
+    usual = first_for(rows, queries).max()
     strength = float(generator.uniform(0.15, 0.5))
     while strength <= 1.5:
         moved = rows.copy()
@@ -304,10 +307,11 @@ def low_precision(folder: Folder, generator: np.random.Generator) -> dict[str, A
     dimension (FAISS's QT_8bit), and half of the time the rows are scaled to length 1 again. A format must be coarser
     than the source's own."""
     formats = ["float16", "bfloat16", "int8", "int8 by dimension"]
-    formats = [each for each in formats if each != folder.source.own_format]
+    formats = [name for name in formats if name != folder.source.own_format]
     kind = formats[generator.integers(len(formats))]
     name = list(folder.sets)[generator.integers(len(folder.sets))]
-    again, by_row = bool(generator.integers(2)) and "dead_dimensions" not in folder.planted, bool(generator.integers(2))
+    again = bool(generator.integers(2)) and "dead_dimensions" not in folder.planted
+    by_row = bool(generator.integers(2))
     for split in [folder.sets] if folder.other is None else [folder.sets, folder.other]:
         x = rounded(split[name], kind, by_row)
         split[name] = unit(x) if again else x
@@ -334,7 +338,8 @@ def not_unit(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
     """All rows of one modality keep lengths that vary (log-normal, by 5 to 50%), or 5 to 50% of them do. Not in stores,
     which hold raw rows by design."""
     name = list(folder.sets)[generator.integers(len(folder.sets))]
-    n, spread = len(folder), generator.uniform(0.05, 0.5)
+    n = len(folder)
+    spread = generator.uniform(0.05, 0.5)
     lengths = 10 * np.exp(spread * generator.normal(size=n))
     partly = bool(generator.integers(2))
     rows = _some(n, max(5, int(generator.uniform(0.05, 0.5) * n)), generator, block=True) if partly else np.arange(n)
@@ -348,17 +353,17 @@ def leakage(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
     assert folder.other is not None
     native = np.logical_and.reduce(list(folder.native.values()))
     numbers = np.flatnonzero(native)
-    most = min(len(numbers), len(next(iter(folder.other.values()))))
-    count = min(most, max(5, int(generator.uniform(0.02, 0.2) * len(folder))))
+    limit = min(len(numbers), len(next(iter(folder.other.values()))))
+    count = min(limit, max(5, int(generator.uniform(0.02, 0.2) * len(folder))))
     rows = generator.permutation(numbers)[:count]
-    there = generator.permutation(len(next(iter(folder.other.values()))))[:count]
+    other_rows = generator.permutation(len(next(iter(folder.other.values()))))[:count]
     near = bool(generator.integers(2)) and "low_precision" not in folder.planted
     size = float(np.exp(generator.uniform(np.log(0.005), np.log(0.05))))
     for name, x in folder.sets.items():
         copied = x[rows]
         if near:
             copied = _moved(copied, size * typical_distance(x[native], generator), generator)
-        folder.other[name][there] = copied
+        folder.other[name][other_rows] = copied
     return {"count": count, "near": near}
 
 

@@ -17,17 +17,17 @@ def main() -> None:
     parser.add_argument("--model", default="local-dir:shipped/scenes-trained", help="a model of open_clip")
     parser.add_argument("--queries", type=int, default=64, help="number of images that are inverted")
     parser.add_argument("--steps", type=int, default=150, help="steps of each inversion")
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = cg.data.load_dataset("scenes", split="test", size=500)
-    model = cg.encoders.resolve_encoder(given.model)
+    model = cg.encoders.resolve_encoder(options.model)
     with tempfile.TemporaryDirectory() as folder:
         cg.embed(model, data, folder)
         images = cg.read_store(folder)["image"]
     rows, labels = np.array(images.vectors), np.array(images.labels)
     index = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    found = invert(cg.encoders.load_encoder(model), rows[: given.queries], "text", Inversion(steps=given.steps))
-    print(f"cosine of images with the texts found for them: {float(found.cosines.mean()):.3f}")
-    for name, queries in (("images", rows[: given.queries]), ("texts found for them", found.rows.numpy())):
+    inverted = invert(cg.encoders.load_encoder(model), rows[: options.queries], "text", Inversion(steps=options.steps))
+    print(f"cosine of images with the texts found for them: {float(inverted.cosines.mean()):.3f}")
+    for name, queries in (("images", rows[: options.queries]), ("texts found for them", inverted.rows.numpy())):
         cosines = queries / np.linalg.norm(queries, axis=1, keepdims=True) @ index.T
         cosines[np.arange(len(queries)), np.arange(len(queries))] = -1  # a query does not find itself
         same = labels[cosines.argmax(1)] == labels[: len(queries)]

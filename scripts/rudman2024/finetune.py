@@ -20,19 +20,19 @@ def main() -> None:
     parser.add_argument("--lambdas", type=float, nargs="+", default=[-3, 0, 3], help="lambda of I-STAR (0: none)")
     parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of AdamW")
     parser.add_argument("--epochs", type=int, default=4, help="number of epochs")
-    given = parser.parse_args()
-    section = {"name": "finetune", "experiment": "finetune", "task": given.task, "lr": given.lr, "epochs": given.epochs}
-    model = {"model": given.model, "pooling": "mean"}
+    args = parser.parse_args()
+    section = {"name": "finetune", "experiment": "finetune", "task": args.task, "lr": args.lr, "epochs": args.epochs}
+    model = {"model": args.model, "pooling": "mean"}
     config = validate(FinetuneConfig, {**section, "model": model, "held_out": 0.2}, "the command line")
     experiment = Finetune(config, RunFolder(Path("runs/finetune")))
     validation = experiment.examples[1]
 
     # head, batches and dropout are the same for every λ; only the penalty differs
-    for lambda_ in given.lambdas:
+    for lambda_ in args.lambdas:
         trainer = experiment.trained(Method("i_star", lambda_) if lambda_ else Method("none"), seed=0)
-        seen = evaluate(trainer, experiment.inputs[1], tokens=None, seed=0)
-        (name, metric), *_ = metrics(validation, experiment.inputs[1], seen).items()
-        print(f"λ = {lambda_:g}: IsoScore of all layers {isoscore(seen.layers):.4f}, {name} {metric():.3f}")
+        evaluation = evaluate(trainer, experiment.inputs[1], tokens=None, seed=0)
+        (name, metric), *_ = metrics(validation, experiment.inputs[1], evaluation).items()
+        print(f"λ = {lambda_:g}: IsoScore of all layers {isoscore(evaluation.layers):.4f}, {name} {metric():.3f}")
 
 
 if __name__ == "__main__":

@@ -18,20 +18,20 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=128)
     parser.add_argument("--zeta", type=float, default=0.2, help="zeta of IsoScore*")
     parser.add_argument("--larger", type=int, default=2048, help="rows behind C_0")
-    given = parser.parse_args()
+    args = parser.parse_args()
     rng = np.random.default_rng(0)
-    variances = np.arange(1, given.dimension + 1) ** -0.5
-    truth = (variances.sum() ** 2 / (variances**2).sum() - 1) / (given.dimension - 1)
+    variances = np.arange(1, args.dimension + 1) ** -0.5
+    truth = (variances.sum() ** 2 / (variances**2).sum() - 1) / (args.dimension - 1)
 
     def draw(n):  # heavy tails: one row in ten is five times longer
         lengths = np.where(rng.random((n, 1)) < 0.1, 5.0, 1.0)
-        return lengths * rng.normal(size=(n, given.dimension)) * np.sqrt(variances)
+        return lengths * rng.normal(size=(n, args.dimension)) * np.sqrt(variances)
 
     scores = []
-    for _ in range(given.draws):
-        x, c_0 = draw(given.rows), Moments.of(draw(given.larger)).covariance
-        scores.append([isoscore(x), isoscore(x, unbiased=True), isoscore_star(x, c_0, zeta=given.zeta)])
-    print(f"true IsoScore {truth:.3f}; {given.draws} samples of {given.rows} rows in {given.dimension} dimensions")
+    for _ in range(args.draws):
+        x, c_0 = draw(args.rows), Moments.of(draw(args.larger)).covariance
+        scores.append([isoscore(x), isoscore(x, unbiased=True), isoscore_star(x, c_0, zeta=args.zeta)])
+    print(f"true IsoScore {truth:.3f}; {args.draws} samples of {args.rows} rows in {args.dimension} dimensions")
     for name, error in zip(("plain", "unbiased", "IsoScore*"), np.transpose(scores) - truth, strict=True):
         print(f"{name:10} bias {error.mean():+.3f}  deviation {error.std():.3f}  RMSE {(error**2).mean() ** 0.5:.3f}")
 

@@ -41,7 +41,8 @@ def drawn(seed: int = 0) -> Drawn:
 
 def _whitened(world: Drawn) -> Drawn:
     rows = np.concatenate([world.image, world.text])
-    mean, (values, vectors) = rows.mean(0), np.linalg.eigh(np.cov(rows.T))
+    mean = rows.mean(0)
+    values, vectors = np.linalg.eigh(np.cov(rows.T))
     return world.each(lambda x: (x - mean) @ (vectors / np.sqrt(values)))
 
 
@@ -58,7 +59,8 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 def _outlier(world: Drawn) -> Drawn:
     image, text = world.image.copy(), world.text.copy()
-    image[0], text[0] = -10 * image[0], -10 * text[0]
+    image[0] *= -10
+    text[0] *= -10
     return replace(world, image=image, text=text)
 
 
@@ -101,13 +103,13 @@ def arguments(measure: Measure, world: Drawn) -> tuple[Any, ...]:
     """What the measure takes, of this collection."""
     half = len(world.image) // 2
     fit, test = slice(0, half), slice(half, None)
-    given: dict[str, tuple[Any, ...]] = {
+    by_kind: dict[str, tuple[Any, ...]] = {
         "rows": (world.image,),
         "labeled rows": (world.image, world.labels),
         "classes": (world.image, world.labels, world.class_text),
         "train and test": (world.image[fit], world.labels[fit], world.image[test], world.labels[test]),
     }
-    return given.get(measure.takes, (world.image, world.text))
+    return by_kind.get(measure.takes, (world.image, world.text))
 
 
 def sees(measure: Measure, what: str) -> bool:

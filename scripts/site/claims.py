@@ -99,9 +99,9 @@ def record(runs: list[Path]) -> Path:
         provenance = read_yaml(run / "provenance.yaml")
         origin = {"run": RUN, "command": provenance["command"].split(" --runs ")[0],
                   "version": provenance["versions"]["clip-geometry"]}  # fmt: skip
-        for each in trainings(read_rows(run)):
-            values = {key: float(f"{value:.{DIGITS}g}") for key, value in each.values.items()}
-            rows.append({**vars(each), "values": values, **origin})
+        for training in trainings(read_rows(run)):
+            values = {key: float(f"{value:.{DIGITS}g}") for key, value in training.values.items()}
+            rows.append({**vars(training), "values": values, **origin})
     path = DOCS / "training" / f"{RUN}.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     return path
@@ -122,35 +122,39 @@ def judged() -> tuple[DecidedClaim, ...]:
 @cache
 def ranked() -> dict[tuple[str, str], RankCorrelation]:
     """(measure of the gap, task) → their rank correlation over settings, with p adjusted for all of them by Holm."""
-    found = {(gap, task): related(recorded(), gap, task) for gap, task in product(GAPS, TASKS)}
-    adjusted = correlation.holm(np.array([each.p for each in found.values()]))
-    return {key: each._replace(p=float(p)) for (key, each), p in zip(found.items(), adjusted, strict=True)}
+    correlations = {(gap, task): related(recorded(), gap, task) for gap, task in product(GAPS, TASKS)}
+    adjusted = correlation.holm(np.array([rho.p for rho in correlations.values()]))
+    return {key: rho._replace(p=float(p)) for (key, rho), p in zip(correlations.items(), adjusted, strict=True)}
 
 
 def holm(judged: Sequence[DecidedClaim]) -> set[str]:
-    """Names of the claims whose verdict stays where it is tested for all claims together at 5% (Holm).
+    """Return the names of the claims whose verdict stays if all claims are tested together at 5% (Holm).
 
     Each verdict is a family of its own. The rule for "holds" was committed before the trainings, in a095e54; that for
     "does not hold" was added when the results were known.
     """
-    kept = set()
-    for decided in ("holds", "does not hold"):
-        adjusted = correlation.holm(np.array([each.p[decided] for each in judged]))
-        kept |= {each.claim.name for each, p in zip(judged, adjusted, strict=True)
-                 if each.verdict == decided and p < 1 - CONFIDENCE}  # fmt: skip
-    return kept
+    names = set()
+    for kind in ("holds", "does not hold"):
+        adjusted = correlation.holm(np.array([claim.p[kind] for claim in judged]))
+        names |= {claim.claim.name for claim, p in zip(judged, adjusted, strict=True)
+                 if claim.verdict == kind and p < 1 - CONFIDENCE}  # fmt: skip
+    return names
 
 
 # --- added after the runs: the registered verdicts are those of `judged`
 
 
 def over_settings(test: ClaimTest, found: Sequence[Training], *, draws: int = DRAWS) -> tuple[float, float]:
-    """95% interval of a relation, or of a difference of two, over draws of settings within strata, each with all of
-    its seeds: what other settings might have shown. Rough, as a stratum has few."""
+    """Return the 95% interval of a relation, or of a difference of two, over draws of settings within strata.
+
+    It says what other settings might have shown; every drawn setting has all of its seeds. It is rough, because a
+    stratum has few settings.
+    """
     strata: dict[tuple[Any, ...], list[Training]] = {}
-    for each in in_grid(found):
-        strata.setdefault(tuple(getattr(each, name) for name in test.within), []).append(each)
-    rng, drawn = np.random.default_rng(0), []
+    for training in in_grid(found):
+        strata.setdefault(tuple(getattr(training, name) for name in test.within), []).append(training)
+    rng = np.random.default_rng(0)
+    drawn = []
     for stratum in strata.values():
         numbers = _by_setting(stratum, (test.of, test.than or test.of, test.with_))
         rows = rng.integers(numbers.shape[1], size=(draws, numbers.shape[1]))
@@ -163,12 +167,12 @@ def over_settings(test: ClaimTest, found: Sequence[Training], *, draws: int = DR
 
 
 def _by_setting(found: Sequence[Training], keys: Sequence[str]) -> Values:
-    """(keys, settings, seeds), of the seeds that every setting has."""
+    """Return the numbers (keys, settings, seeds) of the seeds that every setting has."""
     settings: dict[tuple[Any, ...], dict[int, Mapping[str, float]]] = {}
-    for each in found:
-        settings.setdefault(each.setting, {})[each.seed] = each.values
-    seeds = sorted(set.intersection(*(set(each) for each in settings.values())))
-    return np.array([[[each[seed][key] for seed in seeds] for each in settings.values()] for key in keys])
+    for training in found:
+        settings.setdefault(training.setting, {})[training.seed] = training.values
+    seeds = sorted(set.intersection(*map(set, settings.values())))
+    return np.array([[[by_seed[seed][key] for seed in seeds] for by_seed in settings.values()] for key in keys])
 
 
 def related(found: Sequence[Training], measure: str, task: str) -> RankCorrelation:
@@ -187,8 +191,10 @@ def sensitivity() -> dict[str, SimpleNamespace]:
 
 def _sensitivity(registered: DecidedClaim) -> SimpleNamespace:
     claim = registered.claim
-    shares = sorted({each.noise for each in recorded()})
-    clean, swapped = (_judged(claim, [each for each in recorded() if each.noise == share]) for share in shares)
+    shares = sorted({training.noise for training in recorded()})
+    clean, swapped = (
+        _judged(claim, [training for training in recorded() if training.noise == share]) for share in shares
+    )
     if claim.test.kind not in ("relation", "stronger"):
         return SimpleNamespace(clean=clean, swapped=swapped, within=None, settings=None)
     finer = claim.test.model_copy(update={"within": ("dimension", "noise")})
@@ -207,16 +213,16 @@ def _judged(claim: StudyClaim, found: list[Training]) -> DecidedClaim | None:
 
 
 def centering() -> list[SimpleNamespace]:
-    """What centering does to each task, setting by setting."""
-    found = []
-    for each in judged():
-        test = each.claim.test
+    """Return what centering does to each task, setting by setting."""
+    effects = []
+    for decided in judged():
+        test = decided.claim.test
         if test.kind != "change":
             continue
         by_setting: dict[tuple[object, ...], list[tuple[float, float]]] = {}
-        for one in in_grid(recorded()):
-            before, after = one.values[test.less], one.values[test.of]
-            by_setting.setdefault(one.setting, []).append((before, after - before))
+        for training in in_grid(recorded()):
+            before, after = training.values[test.less], training.values[test.of]
+            by_setting.setdefault(training.setting, []).append((before, after - before))
         changes = sorted(
             (interval([change for _, change in pairs]), float(np.mean([before for before, _ in pairs])), setting)
             for setting, pairs in by_setting.items()
@@ -228,11 +234,11 @@ def centering() -> list[SimpleNamespace]:
             for ends, level, setting in changes
             if ends[1] > 0 or ends[2] < 0
         ]
-        found.append(
+        effects.append(
             SimpleNamespace(
                 task=short(test.of),
-                effect=effect(each),
-                gain=each.mean / before,
+                effect=effect(decided),
+                gain=decided.mean / before,
                 before=before,
                 range=(min(levels), max(levels)),
                 lowest=changes[0][0][0],
@@ -241,19 +247,20 @@ def centering() -> list[SimpleNamespace]:
                 clear=clear,
             )
         )
-    return found
+    return effects
 
 
 def rises(factor: str, high: float, low: float) -> list[SimpleNamespace]:
     """How many seeds of each setting of the grid have a wider gap at the higher level of a factor than at the lower."""
-    gaps = {(*each.setting, each.seed): each.values[GAP] for each in in_grid(recorded())}
-    place, found = FACTORS.index(factor), {}
+    gaps = {(*training.setting, training.seed): training.values[GAP] for training in in_grid(recorded())}
+    place = FACTORS.index(factor)
+    wider: dict[tuple[Any, ...], list[bool]] = {}  # setting → whether the gap of each seed is wider
     for key, gap in gaps.items():
         if key[place] == high:
             setting = (*key[:place], low, *key[place + 1 : -1])
-            found.setdefault(setting, []).append(gap > gaps[*setting, key[-1]])
-    return [SimpleNamespace(words=_words(*setting), rising=sum(wider), seeds=len(wider))
-            for setting, wider in found.items()]  # fmt: skip
+            wider.setdefault(setting, []).append(gap > gaps[*setting, key[-1]])
+    return [SimpleNamespace(words=_words(*setting), rising=sum(seeds), seeds=len(seeds))
+            for setting, seeds in wider.items()]  # fmt: skip
 
 
 def _words(objective: str, dimension: int, noise: float, *_: object) -> str:
@@ -303,7 +310,7 @@ def page() -> str:
         tasks=TASKS,
         temperature=numbers_of("gap-and-temperature"),
     )
-    accuracies = [mean(ZERO_SHOT, **dict(zip(FACTORS, each, strict=True))).value for each in settings()]
+    accuracies = means_by_setting(ZERO_SHOT)
     words = {
         "effect": effect,
         "bounds": bounds,
@@ -317,9 +324,10 @@ def page() -> str:
     }
     words["by_chance"] = fixed(len(settings()) * (1 - CONFIDENCE), 1)
     words["chance"] = f"{(1 - CONFIDENCE) / 2:.1%}"
-    words["shares"] = [f"{each:.0%}" for each in sorted({each.class_captions for each in recorded()})]
+    words["shares"] = [f"{share:.0%}" for share in sorted({training.class_captions for training in recorded()})]
     directed = [each for each in judged() if each.claim.expects != "equal"]
-    words["directed"], words["equal"] = len(directed), len(judged()) - len(directed)
+    words["directed"] = len(directed)
+    words["equal"] = len(judged()) - len(directed)
     words["expected"] = fixed(len(directed) * (1 - CONFIDENCE) / 2, 1)
     words["rates"] = SimpleNamespace(siglip=SIGLIP_LR, others=LR)
     probe = "modality_separability.logistic_regression.cross_validated both last"
@@ -349,7 +357,12 @@ def data() -> SimpleNamespace:
 
 
 def settings() -> list[tuple[object, ...]]:
-    return sorted({each.setting for each in in_grid(recorded())})
+    return sorted({training.setting for training in in_grid(recorded())})
+
+
+def means_by_setting(key: str) -> list[float]:
+    """Return the mean of a number in each of the settings."""
+    return [mean(key, **dict(zip(FACTORS, setting, strict=True))).value for setting in settings()]
 
 
 def tested(claim: StudyClaim) -> str:
@@ -389,32 +402,35 @@ def effect(each: DecidedClaim) -> str:
 
 
 def bounds(mean: float, low: float, high: float) -> str:
-    decimals = 3 if max(abs(low), abs(high)) < 1 else 2
-    return "{} [{}, {}]".format(*(fixed(value, decimals) for value in (mean, low, high)))
+    return interval_text(mean, low, high, 3 if max(abs(low), abs(high)) < 1 else 2)
+
+
+def interval_text(mean: float, low: float, high: float, decimals: int) -> str:
+    return f"{fixed(mean, decimals)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
 
 
 def rank(each: RankCorrelation) -> str:
     """In bold where it holds after Holm's correction."""
-    text = "{} [{}, {}]".format(*(fixed(value, 2) for value in each[:3]))
+    text = interval_text(*each[:3], 2)
     return f"**{text}**" if each.p < correlation.LEVEL else text
 
 
 def compared(one: str, other: str, task: str) -> SimpleNamespace:
     """Two measures and a task: their correlations, by how much that of `one` is larger, and that of `other` with clean
     and with swapped captions only."""
-    pair = [ranked()[key, task] for key in (one, other)]
-    difference = np.abs(pair[0].drawn) - np.abs(pair[1].drawn)
+    first, second = (ranked()[key, task] for key in (one, other))
+    difference = np.abs(first.drawn) - np.abs(second.drawn)
     low, high = np.quantile(difference, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
-    tasks = [mean(task, **dict(zip(FACTORS, each, strict=True))).value for each in settings()]
     return SimpleNamespace(
-        one=rank(pair[0]),
-        other=rank(pair[1]),
-        more="{} [{}, {}]".format(*(fixed(v, 2) for v in (abs(pair[0].rho) - abs(pair[1].rho), low, high))),
-        floor=sum(value < FLOOR for value in tasks),
+        one=rank(first),
+        other=rank(second),
+        more=interval_text(abs(first.rho) - abs(second.rho), low, high, 2),
+        floor=sum(value < FLOOR for value in means_by_setting(task)),
         by_noise=[
-            "{} [{}, {}]".format(*(fixed(v, 2) for v in related(chosen, other, task)[:3]))
-            for share in sorted({each.noise for each in recorded()})
-            if (chosen := [each for each in recorded() if each.noise == share])
+            interval_text(
+                *related([training for training in recorded() if training.noise == share], other, task)[:3], 2
+            )
+            for share in sorted({training.noise for training in recorded()})
         ],
     )
 
@@ -437,9 +453,9 @@ def settings_figure() -> Figure:
     for axis, (key, label) in zip(axes, ((GAP, "modality gap"), (ZERO_SHOT, "zero-shot accuracy")), strict=True):
         for k, (dimension, noise) in enumerate(product((16, 128), (0.0, 0.3))):
             values = [mean(key, objective=each, dimension=dimension, noise=noise) for each in OBJECTIVES]
-            at = np.arange(len(OBJECTIVES)) + 0.16 * (k - 1.5)
+            x = np.arange(len(OBJECTIVES)) + 0.16 * (k - 1.5)
             axis.errorbar(
-                at, [v.value for v in values], yerr=[v.error or 0 for v in values], linestyle="none", elinewidth=1,
+                x, [v.value for v in values], yerr=[v.error or 0 for v in values], linestyle="none", elinewidth=1,
                 marker="o" if dimension == 16 else "^", markersize=4.5, color=TEXT if noise else IMAGE,
                 markerfacecolor="white" if dimension == 16 else None,
                 label=f"{dimension} columns, {'30%' if noise else 'no'} swapped captions",

@@ -120,7 +120,7 @@ def over(values: Sequence[float]) -> Number:
 
 def printed(path: str) -> float:
     """A number of the first paper."""
-    (value,) = [each.value for each in published("tyshchuk2023") if each.path == path]
+    (value,) = [number.value for number in published("tyshchuk2023") if number.path == path]
     assert value is not None
     return value
 
@@ -264,20 +264,20 @@ def centering_numbers() -> Numbers:
 def centering_figure(numbers: Numbers) -> Figure:
     figure, (axes,) = panels(height=2.9)
     for side, color in COLORS.items():
-        found = {key: numbers.coco[side][key] for key in REPAIRS}
-        x = [100 * each["own_share"].value for each in found.values()]
-        y = [100 * each["r_at_1"].value for each in found.values()]
+        by_repair = {key: numbers.coco[side][key] for key in REPAIRS}
+        shares = [scores["own_share"] for scores in by_repair.values()]
+        recalls = [scores["r_at_1"] for scores in by_repair.values()]
         axes.errorbar(
-            x, y, xerr=[100 * (each["own_share"].error or 0) for each in found.values()],
-            yerr=[100 * (each["r_at_1"].error or 0) for each in found.values()],
+            [100 * share.value for share in shares], [100 * recall.value for recall in recalls],
+            xerr=[100 * (share.error or 0) for share in shares], yerr=[100 * (recall.error or 0) for recall in recalls],
             fmt=MARKER[side], color=color, markersize=5, elinewidth=1, label=f"{side} queries",
         )  # fmt: skip
     shifts = {"none": (0, 6), "center": (-4, 6), "whiten": (0, -14), "procrustes": (0, 9), "zscore": (0, -14),
               "posterior": (9, -3)}  # fmt: skip
     for key, name in REPAIRS.items():
-        each = numbers.coco["image"][key]
-        place = 100 * each["own_share"].value, 100 * each["r_at_1"].value
-        align = "right" if key == "center" else "left" if key == "posterior" else "center"
+        scores = numbers.coco["image"][key]
+        place = 100 * scores["own_share"].value, 100 * scores["r_at_1"].value
+        align = {"center": "right", "posterior": "left"}.get(key, "center")
         axes.annotate(name, place, shifts[key], textcoords="offset points", ha=align, fontsize=7.5, color=INK)
     ceiling = 100 * numbers.coco["image"]["none"]["cross_r_at_1"].value
     axes.axhline(ceiling, color=IMAGE, linestyle=DOTTED, label="image queries among captions only")
@@ -299,8 +299,8 @@ MIXED = "R@1 of image queries, mixed index"
 def few_pairs_numbers() -> Numbers:
     def of(pipeline: str, name: str, when: str = "after", data: str = "coco500-clip-vit-b16") -> dict[int, Number]:
         rows = found("findings/records", "held_out_pairs", rows=data, number=name)
-        chosen = [row for row in rows if row["pipeline"] == pipeline]  # a text here, not a list of steps
-        return {row["fit"]: Number(row[when]["mean"], row[when]["deviation"]) for row in chosen}
+        of_pipeline = [row for row in rows if row["pipeline"] == pipeline]  # a text here, not a list of steps
+        return {row["fit"]: Number(row[when]["mean"], row[when]["deviation"]) for row in of_pipeline}
 
     def mean_of(fit: int) -> float:
         return fitted[fit].value
@@ -391,9 +391,16 @@ def temperature_figure(numbers: Numbers) -> Figure:
         axes.plot(
             x, y, marker, color=color, markersize=5.5, label=name, markerfacecolor="none" if marker == "s" else color
         )
-    clip, fixed = (numbers.temperatures[a].value for a in ("clip", "fixed_temperature"))
-    ends = [numbers.gaps[a].value for a in ("clip", "fixed_temperature")]
-    axes.plot([clip, fixed], ends, color=IMAGE, linestyle=DOTTED, linewidth=1, zorder=1)
+    compared = ("clip", "fixed_temperature")
+    temperatures = [numbers.temperatures[arm].value for arm in compared]
+    axes.plot(
+        temperatures,
+        [numbers.gaps[arm].value for arm in compared],
+        color=IMAGE,
+        linestyle=DOTTED,
+        linewidth=1,
+        zorder=1,
+    )
     axes.set(xscale="log", ylim=(0, 0.72), xlim=(0.018, 0.085), xlabel="temperature at the end", ylabel="modality gap")
     axes.set_xticks([0.02, 0.03, 0.05, 0.07], ["0.02", "0.03", "0.05", "0.07"])
     axes.minorticks_off()
@@ -469,12 +476,12 @@ def cone_numbers() -> Numbers:
         + [seeds(at__modality=side, at__operation="mlp residual", at__layer=layer) for layer in layers]
         for side in COLORS
     }
-    each = {
+    cosines = {
         bias: {side: by_seed(at__modality=side, at__operation="projection", model_options__zero_bias=bias == "zero")
                for side in COLORS}
         for bias in ("initial", "zero")
     }  # fmt: skip
-    moved = {side: max(abs(each["zero"][side][seed] - value) for seed, value in each["initial"][side].items())
+    moved = {side: max(abs(cosines["zero"][side][seed] - value) for seed, value in cosines["initial"][side].items())
              for side in COLORS}  # fmt: skip
     trained = {
         side: [row["trajectory"] for row in found("training", "train_scenes_arms", measure="average_cosine",
@@ -484,7 +491,7 @@ def cone_numbers() -> Numbers:
     resnet = [row["value"] for row in found("findings/records", run, model="open_clip:RN101/fresh")]
     return Numbers(
         stream=stream, moved=moved, resnet=over(resnet),
-        ends={bias: {side: over(list(values.values())) for side, values in of.items()} for bias, of in each.items()},
+        ends={bias: {side: over(list(values.values())) for side, values in of.items()} for bias, of in cosines.items()},
         before={side: over([course[0] for course in courses]) for side, courses in trained.items()},
         after={side: over([course[-1] for course in courses]) for side, courses in trained.items()},
     )  # fmt: skip
@@ -546,7 +553,7 @@ def shuffled_figure(numbers: Numbers) -> Figure:
     figure, (axes,) = panels(height=2.0)
     named(axes, list(TASKS.values()))
     styles = {"theirs": ("published", INK, "|", 10), "own": ("ours, the task's labels", IMAGE, "o", 5),
-              "nulls": ("labels dealt at random, mean over seeds", TEXT, "^", 5),
+              "nulls": ("randomly permuted labels, mean over seeds", TEXT, "^", 5),
               "pooled": ("the same, seeds pooled", SECOND, "v", 5)}  # fmt: skip
     for key, (name, color, marker, size) in styles.items():
         shift = {"theirs": -0.16, "own": 0.0}.get(key, 0.16)
@@ -664,7 +671,7 @@ ADDED = ("ridge", "realign", "aniso_align", "combat", "harmony", "mutual_neighbo
 
 def as_listed(table: RepairTable) -> RepairTable:
     """The table without the maps that were added after the registered rule."""
-    values = {key: each for key, each in table.values.items() if not set(re.findall(r"[a-z_]+", key[1])) & set(ADDED)}
+    values = {key: value for key, value in table.values.items() if not set(re.findall(r"[a-z_]+", key[1])) & set(ADDED)}
     return replace(table, values=values)
 
 
@@ -674,18 +681,18 @@ def relation(among: list[MeasureRelation], measure: str, target: str) -> Measure
 
 def repairs_numbers() -> Numbers:
     table = from_compact([row for row, _ in rows_of("findings/records")["repairs"]])
-    found = summary(table)
+    results = summary(table)
 
     def change(of: str, repair: str, measure: str) -> Number:
         value = table.values[of, repair, measure]
         return Number(value.change, value.change_error)
 
     return Numbers(
-        table=table, found=found, relation=relation, as_listed=registered(as_listed(table)),
-        free=[short(name) for name in found.free],
+        table=table, found=results, relation=relation, as_listed=registered(as_listed(table)),
+        free=[short(name) for name in results.free],
         costs={name: change("CIFAR-10, object names", name, "ndcg") for name in ("zscore", "quantile")},
         # maps of the recorded table that the package no longer has
-        removed=[f"`{name}`" for name in dict.fromkeys(each.split("(")[0].split("[")[0] for each in table.repairs)
+        removed=[f"`{name}`" for name in dict.fromkeys(re.split(r"[(\[]", repair)[0] for repair in table.repairs)
                  if name not in repairs and name not in transforms],
         rows=[end(rows for rows, _ in table.sizes.values()) for end in (min, max)],
     )  # fmt: skip
@@ -725,34 +732,27 @@ def numbers_of(name: str) -> Numbers:
 
 def pages() -> dict[str, str]:
     """Name of a page → its Markdown: the articles, and the index with the claim of each."""
-    found = {}
+    rendered = {}
     listed = []
     for name in ARTICLES:
         page = render(TEMPLATES / f"{name}.md.j2", n=numbers_of(name), minus=lambda x: str(x).replace("-", "−"))
         title, claim = page.strip().split("\n\n")[:2]
-        found[f"{name}.md"] = wrapped(page)
+        rendered[f"{name}.md"] = wrapped(page)
         listed.append({"name": name, "title": title.removeprefix("# "), "claim": claim})
-    return found | {"index.md": wrapped(render(TEMPLATES / "index.md.j2", articles=listed))}
+    return rendered | {"index.md": wrapped(render(TEMPLATES / "index.md.j2", articles=listed))}
 
 
 def wrapped(page: str) -> str:
     """Paragraphs and list items filled to 120 columns, without breaks in a number; other parts stay as they are."""
-    parts = [part.strip() for part in page.strip().split("\n\n")]
-    return (
-        "\n\n".join(
-            part
-            if part.startswith(("#", "!", "|"))
-            else textwrap.fill(
-                re.sub(r"\s+", " ", part).replace(" ± ", "\u00a0±\u00a0"),
-                120,
-                subsequent_indent="  " if part.startswith("- ") else "",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            for part in parts
-        )
-        + "\n"
-    )
+    parts = []
+    for part in page.strip().split("\n\n"):
+        text = part.strip()
+        if not text.startswith(("#", "!", "|")):
+            indent = "  " if text.startswith("- ") else ""
+            text = re.sub(r"\s+", " ", text).replace(" ± ", "\u00a0±\u00a0")
+            text = textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        parts.append(text)
+    return "\n\n".join(parts) + "\n"
 
 
 def figures() -> Iterator[tuple[str, Figure]]:

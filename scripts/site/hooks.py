@@ -30,10 +30,10 @@ def _expanded(entry):
     ((title, inside),) = entry.items()
     if isinstance(inside, str):
         return {title: _pages_in(inside)} if inside.endswith("/") else entry
-    found = []
-    for each in inside:
-        found += _pages_in(each) if isinstance(each, str) and each.endswith("/") else [_expanded(each)]
-    return {title: found}
+    entries = []
+    for part in inside:
+        entries += _pages_in(part) if isinstance(part, str) and part.endswith("/") else [_expanded(part)]
+    return {title: entries}
 
 
 def _pages_in(folder):

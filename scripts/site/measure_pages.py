@@ -85,8 +85,8 @@ def place(measure: Measure) -> str:
 
 def known(name: str) -> dict[str, str]:
     """Known model → its values of the measure."""
-    found = {title: values_of(title, [name]).removeprefix(f"{name} ") for title in known_models()}
-    return {title: text for title, text in found.items() if text}
+    texts = {title: values_of(title, [name]).removeprefix(f"{name} ") for title in known_models()}
+    return {title: text for title, text in texts.items() if text}
 
 
 @cache
@@ -103,17 +103,17 @@ def figure(name: str, members: list[Measure]) -> dict[str, str]:
         base, after = changes.effects(member)
         if base is None:
             continue
-        known = [each for each in after.values() if each is not None]
+        known = [value for value in after.values() if value is not None]
         slack = 1e-6 * max(abs(base), max(known) - min(known), 1e-3)
 
-        def same(each: float, base: float = base, slack: float = slack) -> bool:
-            return abs(each - base) <= slack
+        def same(value: float, base: float = base, slack: float = slack) -> bool:
+            return abs(value - base) <= slack
 
         null = None
         if not member.takes.startswith("train"):
             null = cg.geometry.null_value(member, changes.N, changes.D)
         drawn.append(svg.moves(member.name, base, null, after, same=same))
         if not moved and not still:
-            moved = [change for change, each in after.items() if each is not None and not same(each)]
-            still = [change for change, each in after.items() if each is not None and same(each)]
+            moved = [change for change, value in after.items() if value is not None and not same(value)]
+            still = [change for change, value in after.items() if value is not None and same(value)]
     return {"drawing": svg.panels(drawn), "moved": ", ".join(moved), "still": ", ".join(still)}

@@ -34,27 +34,27 @@ def numbers(folder: Path) -> dict[str, Any]:
     }
     compared = cg.diagnose(folder, repairs=[name for name in REPAIRS if name != "none"]).comparison
     assert compared is not None
-    found = {name: compared.candidates[name].numbers["r_at_1.image"] for name in REPAIRS}
-    return {"gap": gap, "found": found, "among_captions": compared.candidates["none"].numbers["cross_r_at_1.image"]}
+    recalls = {name: compared.candidates[name].numbers["r_at_1.image"] for name in REPAIRS}
+    return {"gap": gap, "found": recalls, "among_captions": compared.candidates["none"].numbers["cross_r_at_1.image"]}
 
 
 @styled
 def draw(folder: Path) -> Figure:
-    given = numbers(folder)
+    shown = numbers(folder)
     sets = {name: cg.transforms.Normalize().apply(np.load(folder / f"{name}.npy")) for name in ("image", "text")}
     figure = Figure(figsize=(9.2, 3), layout="constrained")
     *planes, bars = figure.subplots(1, 3, width_ratios=(1, 1, 1.25))
     chosen = np.random.default_rng(0).choice(len(sets["image"]), SHOWN, replace=False)
-    titles = (f"Two cones, {given['gap']['none']:.2f} apart …", "… centered: no gap is left …")
+    titles = (f"Two cones, {shown['gap']['none']:.2f} apart …", "… centered: no gap is left …")
     for axes, title, centered in zip(planes, titles, (False, True), strict=True):
         rows = {name: x - x.mean(axis=0) if centered else x for name, x in sets.items()}
         plane, _ = singular_plane(*rows.values())
-        at = {name: (x @ plane)[chosen].round(4) for name, x in rows.items()}
-        pairs = np.stack([at["image"], at["text"]], axis=1)
+        points = {name: (x @ plane)[chosen].round(4) for name, x in rows.items()}
+        pairs = np.stack([points["image"], points["text"]], axis=1)
         axes.add_collection(LineCollection(list(pairs), colors=NEUTRAL, linewidths=0.3, alpha=0.4, zorder=1))
         for name, label in (("image", "image"), ("text", "its caption")):
             style = {"marker": MARKER[name], "color": COLOR[name], "linewidths": 0, "alpha": 0.75, "label": label}
-            axes.scatter(*at[name].T, s=9, **style)
+            axes.scatter(*points[name].T, s=9, **style)
         axes.set_title(title, loc="left", fontsize=9)
         axes.set(xticks=[], yticks=[], aspect="equal", adjustable="datalim")
         axes.margins(0.08)
@@ -63,9 +63,9 @@ def draw(folder: Path) -> Figure:
     planes[0].legend(
         loc="lower center", ncols=2, handletextpad=0.1, markerscale=1.8, fontsize=8, bbox_to_anchor=(0.5, -0.12)
     )
-    ceiling = 100 * given["among_captions"].value
+    ceiling = 100 * shown["among_captions"].value
     for k, (name, label) in enumerate(REPAIRS.items()):
-        value, error = (100 * number for number in given["found"][name][:2])
+        value, error = (100 * number for number in shown["found"][name][:2])
         bars.barh(k, value, height=0.5, xerr=error or None, color=MATCHING if name == "posterior" else NEUTRAL)
         bars.text(0, k - 0.34, label, fontsize=8, va="bottom", color=INK)
         inside = value > 50  # the line of the ceiling is right of the bar

@@ -11,10 +11,12 @@ def short(value: float) -> str:
     return f"{value:.3g}".replace("-", "−").replace("e−0", "e−").replace("e+0", "e").replace("e+", "e")
 
 
-def panel(height: float, title: str, inside: Iterable[str], *, said: str) -> str:
+def panel(height: float, title: str, inside: Iterable[str], *, summary: str) -> str:
     """One drawing with its title, and what it says for those who do not see it."""
     head = f'<text class="title" x="0" y="14">{escape(title)}</text>'
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(said)}">{head}{"".join(inside)}</svg>'
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(summary)}">{head}{"".join(inside)}</svg>'
+    )
 
 
 def panels(drawn: Sequence[str]) -> str:
@@ -43,17 +45,17 @@ def moves(title: str, base: float, null: float | None, values: dict[str, float |
         values: What was changed → the value after, or None where there is none.
         same: Whether a value is that of before.
     """
-    known = [each for each in (base, null, *values.values()) if each is not None]
+    known = [value for value in (base, null, *values.values()) if value is not None]
     low, high = min(known), max(known)
     span = (high - low) or 1.0
 
-    def at(value: float) -> float:
+    def x_of(value: float) -> float:
         return LEFT + (RIGHT - LEFT) * (value - low) / span
 
     bottom = 24 + ROW * (len(values) + 1)
-    drawn = [line(at(base), 22, at(base), bottom, "base")]
+    drawn = [line(x_of(base), 22, x_of(base), bottom, "base")]
     if null is not None:
-        drawn.append(line(at(null), 22, at(null), bottom, "axis"))
+        drawn.append(line(x_of(null), 22, x_of(null), bottom, "axis"))
     for k, (name, value) in enumerate({"as drawn": base, **values}.items()):
         y = 24 + ROW * (k + 0.5)
         drawn.append(label(0, y + 4, name))
@@ -62,10 +64,10 @@ def moves(title: str, base: float, null: float | None, values: dict[str, float |
             continue
         still = same(value)
         if not still:
-            drawn.append(line(at(base), y, at(value), y, "move"))
-        drawn.append(dot(at(value), y, "still" if still else "moved"))
+            drawn.append(line(x_of(base), y, x_of(value), y, "move"))
+        drawn.append(dot(x_of(value), y, "still" if still else "moved"))
         drawn.append(label(WIDTH, y + 4, short(value), anchor="end", kind="quiet" if still else ""))
-    said = ", ".join(f"{name} {'not defined' if value is None else short(value)}" for name, value in values.items())
+    summary = ", ".join(f"{name} {'not defined' if value is None else short(value)}" for name, value in values.items())
     note = f"line: as drawn{', dashed: null value ' + short(null) if null is not None else ''}"
     drawn.append(label(LEFT, bottom + 14, note, kind="quiet"))
-    return panel(bottom + 20, title, drawn, said=f"{title}: as drawn {short(base)}; {said}.")
+    return panel(bottom + 20, title, drawn, summary=f"{title}: as drawn {short(base)}; {summary}.")

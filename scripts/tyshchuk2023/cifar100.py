@@ -17,14 +17,14 @@ def main() -> None:
     parser.add_argument("--pairs", help="pairs to fit maps on instead of COCO (default: scenes)")
     parser.add_argument("--solver", help="solver of the linear probe: sklearn (as published) or torch")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs and embeddings")
-    given = parser.parse_args()
+    options = parser.parse_args()
     # the authors kept the underscores of the class names
-    model = {"model": given.model, "probe.prompt": "low-resolution photo of a {_}"} if given.model else {}
-    pairs = {"pairs": given.pairs} if given.pairs else {}
-    solver = {"solver": given.solver} if given.solver else {}
+    model = {"model": options.model, "probe.prompt": "low-resolution photo of a {_}"} if options.model else {}
+    pairs = {"pairs": options.pairs} if options.pairs else {}
+    solver = {"solver": options.solver} if options.solver else {}
     changes = {"zero_shot": model | pairs, "generalization": model, "linear_probe": model | pairs | solver}
     for name, own in changes.items():
-        print(run(CONFIGS / f"{name}.yaml", own, runs=given.runs))
+        print(run(CONFIGS / f"{name}.yaml", own, runs=options.runs))
 
 
 if __name__ == "__main__":

@@ -22,18 +22,18 @@ def main() -> None:
     parser.add_argument("--model", default="scenes-clip/fresh", help="the paper's: open_clip:ViT-B-32-quickgelu/openai")
     parser.add_argument("--data", default="cifar100", help="a labeled set with class names")
     parser.add_argument("--limit", type=int, default=2000, help="number of images per split")
-    given = parser.parse_args()
+    options = parser.parse_args()
     sets = {}
     for split in ("train", "test"):
-        data = cg.data.resolve_dataset(given.data, split=split, prompt="low-resolution photo of a {}")
+        data = cg.data.resolve_dataset(options.data, split=split, prompt="low-resolution photo of a {}")
         folder = Path("runs/script-zero-shot") / split
-        cg.embed(cg.encoders.resolve_encoder(given.model), cg.data.load_dataset(data), folder, limit=given.limit)
-        sets[split] = cg.read_store(folder, limit=given.limit)
+        cg.embed(cg.encoders.resolve_encoder(options.model), cg.data.load_dataset(data), folder, limit=options.limit)
+        sets[split] = cg.read_store(folder, limit=options.limit)
     train, test, prompts = sets["train"]["image"], sets["test"]["image"], sets["test"]["text"]
     for name, steps in MAPS.items():
         rows = (train.vectors, train.labels, test.vectors, test.labels, prompts.vectors)
-        found = class_generalization(cg.Pipeline(steps), *rows, known=0.5, seed=0)
-        print(f"{name:20} known {100 * found['known']:6.2f} %   new {100 * found['new']:6.2f} %")
+        scores = class_generalization(cg.Pipeline(steps), *rows, known=0.5, seed=0)
+        print(f"{name:20} known {100 * scores['known']:6.2f} %   new {100 * scores['new']:6.2f} %")
 
 
 if __name__ == "__main__":

@@ -18,18 +18,18 @@ def main() -> None:
     parser.add_argument("--images", default="scenes", help="a data set or a folder of images")
     parser.add_argument("--limit", type=int, default=64, help="number of images")
     parser.add_argument("--seed", type=int, default=0, help="seed of the initialization")
-    given = parser.parse_args()
-    images = cg.data.load_dataset(given.images).image
-    assert images is not None, f"{given.images} has no images"
+    options = parser.parse_args()
+    images = cg.data.load_dataset(options.images).image
+    assert images is not None, f"{options.images} has no images"
 
     # the same weights twice, with the initial biases and without
     for zero_bias in (False, True):
-        encoder = cg.encoders.load_encoder(given.model, seed=given.seed, zero_bias=zero_bias)
-        pixels = torch.stack([encoder.preprocess(images.load(k)) for k in range(min(given.limit, len(images)))])
+        encoder = cg.encoders.load_encoder(options.model, seed=options.seed, zero_bias=zero_bias)
+        pixels = torch.stack([encoder.preprocess(images.load(k)) for k in range(min(options.limit, len(images)))])
         # rows after every operation, and their prediction from the rows before it
-        found = trace(encoder, "image", pixels.split(32))
-        print(f"{given.model}, {'zero biases' if zero_bias else 'as initialised'}")
-        for operation, rows, expected in zip(found.operations, found.rows, predicted_cosines(found), strict=True):
+        traced = trace(encoder, "image", pixels.split(32))
+        print(f"{options.model}, {'zero biases' if zero_bias else 'as initialized'}")
+        for operation, rows, expected in zip(traced.operations, traced.rows, predicted_cosines(traced), strict=True):
             cosine = float(cg.geometry.average_cosine(rows)) if rows.any() else float("nan")
             prediction = "" if expected is None else f"predicted {expected:.3f}"
             print(f"  block {operation.layer:2d}  {operation.name:24s} {cosine:6.3f}  {prediction}")

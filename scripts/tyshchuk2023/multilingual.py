@@ -19,14 +19,14 @@ def main() -> None:
     parser.add_argument("--languages", default=["en", "de", "fr", "ru"], nargs="+", help="languages, the source first")
     parser.add_argument("--limit", type=int, default=500, help="number of items")
     parser.add_argument("--out", type=Path, default=Path("runs/languages"), help="folder of the embeddings")
-    given = parser.parse_args()
+    options = parser.parse_args()
     # the same captions in each language: row k of all belongs to one item
     rows = {}
-    for language in given.languages:
-        captions = cg.data.load_dataset(given.captions, language=language)
-        folder = given.out / f"{given.model}-{given.captions}-{language}".replace("/", "-").replace(":", "-")
-        cg.embed(cg.encoders.resolve_encoder(given.model), captions, folder, limit=given.limit)
-        rows[language] = cg.read_store(folder, limit=given.limit)["text"].vectors
+    for language in options.languages:
+        captions = cg.data.load_dataset(options.captions, language=language)
+        folder = options.out / f"{options.model}-{options.captions}-{language}".replace("/", "-").replace(":", "-")
+        cg.embed(cg.encoders.resolve_encoder(options.model), captions, folder, limit=options.limit)
+        rows[language] = cg.read_store(folder, limit=options.limit)["text"].vectors
 
     # whether a caption is nearest to its translation, and whether languages form clusters
     (source, x), *others = rows.items()

@@ -18,21 +18,21 @@ def main() -> None:
     parser.add_argument("--pairs", default="scenes", help="a data set of images with captions")
     parser.add_argument("--limit", type=int, default=500, help="number of items")
     parser.add_argument("--out", type=Path, default=Path("runs/maps"), help="folder of embeddings and figures")
-    given = parser.parse_args()
-    pairs = cg.data.load_dataset(given.pairs)
-    cg.embed(cg.encoders.resolve_encoder(given.model), pairs, given.out / "embeddings", limit=given.limit)
-    sets = cg.read_store(given.out / "embeddings", limit=given.limit)
+    options = parser.parse_args()
+    pairs = cg.data.load_dataset(options.pairs)
+    cg.embed(cg.encoders.resolve_encoder(options.model), pairs, options.out / "embeddings", limit=options.limit)
+    sets = cg.read_store(options.out / "embeddings", limit=options.limit)
     image, text = sets["image"], sets["text"]
     rows = cg.Pipeline("normalize").fit_transform({name: each.vectors for name, each in sets.items()})[1]
 
     # a plane per modality, with the perplexities of the paper
     planes = {name: tsne_plane(rows[name], perplexity=p)[0] for name, p in (("image", 5), ("text", 50))}
-    found = superpose(planes["image"], planes["text"], cg.pair(image, text))
+    superposition = superpose(planes["image"], planes["text"], cg.pair(image, text))
     print(*(f"trustworthiness of the {name} map {trustworthiness(rows[name], planes[name]):.3f}" for name in rows))
-    print(f"disparity of both maps {found.disparity:.3f}")
+    print(f"disparity of both maps {superposition.disparity:.3f}")
     images = PlaneOfRows(planes["image"], 5, lambda row: pairs.image.load(int(image.metadata["index"][row])))
     both = {"image": images, "text": PlaneOfRows(planes["text"], 50)}
-    save_drawings(draw_semantic_map(both, found), given.out, origin=given.model)
+    save_drawings(draw_semantic_map(both, superposition), options.out, origin=options.model)
 
 
 if __name__ == "__main__":

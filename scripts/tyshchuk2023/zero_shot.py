@@ -21,13 +21,13 @@ def main() -> None:
     parser.add_argument("--model", default="scenes-clip/fresh", help="the paper's: open_clip:ViT-B-32-quickgelu/openai")
     parser.add_argument("--data", default="cifar100", help="a labeled set with class names")
     parser.add_argument("--limit", type=int, default=2000, help="number of images per split")
-    given = parser.parse_args()
+    options = parser.parse_args()
     sets = {}
     for split in ("train", "test"):
-        data = cg.data.load_dataset(given.data, split=split, prompt="low-resolution photo of a {}")
+        data = cg.data.load_dataset(options.data, split=split, prompt="low-resolution photo of a {}")
         folder = Path("runs/script-zero-shot") / split
-        cg.embed(cg.encoders.resolve_encoder(given.model), data, folder, limit=given.limit)
-        sets[split] = cg.read_store(folder, limit=given.limit)
+        cg.embed(cg.encoders.resolve_encoder(options.model), data, folder, limit=options.limit)
+        sets[split] = cg.read_store(folder, limit=options.limit)
     pairs = cg.pair(sets["train"]["image"], sets["train"]["text"])  # each image with the prompt of its class
     train, test = ({name: each.vectors for name, each in split.items()} for split in sets.values())
     for name, steps in MAPS.items():

@@ -174,7 +174,7 @@ def describe(name: str) -> Description:
     """
     merged = _merged(name)
     if "title" not in merged:
-        raise InputError(f"the catalog describes no measure {name!r}; give add_measure its entries")
+        raise InputError(f"the catalog does not describe the measure {name!r}; give add_measure its entries")
     evaluator: dict[str, Any] = {"evaluator": name.partition(".")[0]} if "." in name else {}
     return Description(name, **evaluator | _with_tuples(merged))
 

@@ -41,7 +41,8 @@ def validate(kind: type[C], values: Mapping[str, Any], context: str) -> C:
         raise InputError(f"{context}: {error}") from None
     except ValidationError as error:
         problem = error.errors()[0]
-        key, message = ".".join(str(part) for part in problem["loc"]), problem["msg"]
+        key = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"]
         match problem["type"]:
             case "extra_forbidden":
                 section: Any = kind
@@ -52,17 +53,17 @@ def validate(kind: type[C], values: Mapping[str, Any], context: str) -> C:
                         section = get_args(section)[0]
                     elif _is_model(section):
                         field = section.model_fields.get(str(part))
-                        section = field and field.annotation
+                        section = None if field is None else field.annotation
                 known = sorted(section.model_fields) if _is_model(section) else []
                 near = did_you_mean(str(problem["loc"][-1]), known)
-                what = f"unknown key {shown(key)}{near or '; known are ' + listed(known, 12)}"
+                sentence = f"unknown key {shown(key)}{near or '; known are ' + listed(known, 12)}"
             case "missing":
-                what = f"key {shown(key)} is missing"
+                sentence = f"key {shown(key)} is missing"
             case "value_error":  # raised by one of our validators, so it is already a sentence
-                what = (f"{printable(key)}: " if key else "") + message.removeprefix("Value error, ")
+                sentence = (f"{printable(key)}: " if key else "") + message.removeprefix("Value error, ")
             case _:
-                what = f"key {shown(key)} is {shown(problem['input'])}: {message[0].lower()}{message[1:]}"
-        raise InputError(f"{context}: {what}") from None
+                sentence = f"key {shown(key)} is {shown(problem['input'])}: {message[0].lower()}{message[1:]}"
+        raise InputError(f"{context}: {sentence}") from None
 
 
 def _is_model(annotation: Any) -> bool:
@@ -71,7 +72,7 @@ def _is_model(annotation: Any) -> bool:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a mapping from a YAML file. Tags, aliases, duplicate keys and non-mappings raise InputError."""
-    text = reading.read_text(path, "a YAML config file", most=reading.MAX_YAML)
+    text = reading.read_text(path, "a YAML config file", limit=reading.MAX_YAML)
     values = reading.parse_yaml(text, shown(path))
     if not isinstance(values, dict):
         raise InputError(f"{shown(path)} holds {type(values).__name__}; a YAML mapping was expected")

@@ -61,16 +61,16 @@ class FileRows:
             if start >= stop:
                 return np.empty((0, self.shape[1]), self.dtype)
             with self.opened() as read:
-                found = np.asarray(read(start, stop), self.dtype)
-            if found.shape != (stop - start, self.shape[1]):
-                raise InputError(f"rows {start} to {stop} of a file have the shape {found.shape}; it has changed")
-            return found
-        wanted, place = np.unique(rows, return_inverse=True)
-        far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)
-        spans = np.split(wanted, np.flatnonzero(far) + 1)
+                block = np.asarray(read(start, stop), self.dtype)
+            if block.shape != (stop - start, self.shape[1]):
+                raise InputError(f"rows {start} to {stop} of a file have the shape {block.shape}; the file has changed")
+            return block
+        unique, positions = np.unique(rows, return_inverse=True)
+        is_gap = (np.diff(unique) > self.NEAR) | (np.diff(unique // self.SPAN) > 0)
+        spans = np.split(unique, np.flatnonzero(is_gap) + 1)
         with self.opened() as read:
             blocks = [np.asarray(read(int(span[0]), int(span[-1]) + 1), self.dtype)[span - span[0]] for span in spans]
-        return np.concatenate(blocks)[place.reshape(-1)]
+        return np.concatenate(blocks)[positions.reshape(-1)]
 
 
 class LazyRows:
@@ -90,7 +90,8 @@ class LazyRows:
     ndim = 2
 
     def __init__(self, parts: Sequence[Any], numbers: np.ndarray | None = None):
-        self.parts, self.numbers = list(parts), numbers
+        self.parts = list(parts)
+        self.numbers = numbers
         self.starts = np.cumsum([0, *(part.shape[0] for part in parts)])
         n = int(self.starts[-1]) if numbers is None else len(numbers)
         self.shape = (n, int(parts[0].shape[1]))
@@ -114,19 +115,19 @@ class LazyRows:
             start, stop, _ = rows.indices(len(self))
             spans = [slice(max(0, start - begin), max(0, stop - begin)) for begin in self.starts[:-1]]
             return np.concatenate([part[span] for part, span in zip(self.parts, spans, strict=True)])
-        chosen = None if isinstance(rows, tuple) else np.asarray(np.arange(len(self))[rows])
-        if chosen is None or chosen.ndim > 1:
+        indices = None if isinstance(rows, tuple) else np.asarray(np.arange(len(self))[rows])
+        if indices is None or indices.ndim > 1:
             raise IndexError(
-                "rows are chosen by an integer, a slice, a mask or indices (k,); choose columns of what is read, as in "
-                "x[rows][:, columns], or read everything by numpy.asarray(x)"
+                "rows are selected by an integer, a slice, a mask or indices (k,); select columns after reading, as in "
+                "x[rows][:, columns], or read all rows with numpy.asarray(x)"
             )
-        wanted = chosen.reshape(-1) if self.numbers is None else self.numbers[chosen.reshape(-1)]
-        part_of = np.searchsorted(self.starts, wanted, side="right") - 1
-        found = np.empty((len(wanted), self.shape[1]), self.dtype)
+        numbers = indices.reshape(-1) if self.numbers is None else self.numbers[indices.reshape(-1)]
+        part_of = np.searchsorted(self.starts, numbers, side="right") - 1
+        values = np.empty((len(numbers), self.shape[1]), self.dtype)
         for k in np.unique(part_of):
-            here = np.flatnonzero(part_of == k)
-            found[here] = self.parts[k][wanted[here] - self.starts[k]]
-        return found if chosen.ndim else found[0]
+            positions = np.flatnonzero(part_of == k)
+            values[positions] = self.parts[k][numbers[positions] - self.starts[k]]
+        return values if indices.ndim else values[0]
 
 
 def chosen_rows(vectors: Any, numbers: np.ndarray) -> Any:
@@ -178,16 +179,16 @@ class Embeddings:
             modality_name(self.modality)
         one_of(self.pair_on, "pair_on", ("item_id", "label"))
         if not isinstance(self.metadata, Mapping) or not isinstance(self.provenance, Mapping):
-            raise InputError(f"metadata = {shown(self.metadata)}; expected columns by name, and so for the provenance")
-        whose = f"{self.modality} embeddings".lstrip()
-        fields: dict[str, Any] = {"vectors": _vectors(self.vectors, f"the set of {whose}")}
+            raise InputError(f"metadata = {shown(self.metadata)}; expected metadata and provenance as mappings by name")
+        owner = f"{self.modality} embeddings".lstrip()
+        fields: dict[str, Any] = {"vectors": _vectors(self.vectors, f"the set of {owner}")}
         n = len(fields["vectors"])
         if self.item_id is not None:
-            fields["item_id"] = _as_ids(_column(self.item_id, "item_id", whose, n, 1), whose)
+            fields["item_id"] = _as_ids(_column(self.item_id, "item_id", owner, n, 1), owner)
         if self.labels is not None:
-            fields["labels"] = _column(self.labels, "labels", whose, n, 1)
-        columns = {name: each for name, each in self.metadata.items() if each is not None}
-        fields["metadata"] = {name: _column(each, name, whose, n) for name, each in columns.items()}
+            fields["labels"] = _column(self.labels, "labels", owner, n, 1)
+        columns = {name: values for name, values in self.metadata.items() if values is not None}
+        fields["metadata"] = {name: _column(values, name, owner, n) for name, values in columns.items()}
         vars(self).update(fields)
 
     def __len__(self) -> int:
@@ -213,9 +214,9 @@ class Embeddings:
             rows: Indices, a mask or a slice.
             vectors: The selected rows, if the caller already has them.
         """
-
         vectors = self.vectors[rows] if vectors is None else vectors
-        item_id, labels = (None if column is None else column[rows] for column in (self.item_id, self.labels))
+        item_id = None if self.item_id is None else self.item_id[rows]
+        labels = None if self.labels is None else self.labels[rows]
         metadata = {name: column[rows] for name, column in self.metadata.items()}
         return replace(self, vectors=vectors, item_id=item_id, labels=labels, metadata=metadata)
 
@@ -229,24 +230,24 @@ def _vectors(x: Any, name: str) -> Any:
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def _column(values: Any, name: str, whose: str, n: int, most: int = 32) -> np.ndarray:
-    """Return n values, one per row, as an array of at most `most` dimensions."""
+def _column(values: Any, name: str, owner: str, n: int, max_ndim: int = 32) -> np.ndarray:
+    """Return n values, one per row, as an array of at most `max_ndim` dimensions."""
     column = None
     if isinstance(values, list | tuple | range):
         kinds = set(map(type, values))
-        plain = len(kinds) == 1 and kinds <= {int, float, bool}
-        column = np.array(values) if plain else np.fromiter(values, object, len(values))
+        is_plain = len(kinds) == 1 and kinds <= {int, float, bool}
+        column = np.array(values) if is_plain else np.fromiter(values, object, len(values))
     elif hasattr(values, "__array__") and not isinstance(values, type):
         with suppress(Exception):  # a tensor without values, or any error of a foreign __array__
             column = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
-    if column is None or not 1 <= column.ndim <= most:
-        raise InputError(f"{shown(name)} of {whose} is {shown(values)}; expected a list or an array, one value per row")
+    if column is None or not 1 <= column.ndim <= max_ndim:
+        raise InputError(f"{shown(name)} of {owner} is {shown(values)}; expected a list or an array, one value per row")
     if len(column) != n:
-        raise InputError(f"{whose} have {n} rows but {len(column)} values of {name}")
+        raise InputError(f"{owner} have {n} rows but {len(column)} values of {name}")
     return column
 
 
-def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
+def _as_ids(column: np.ndarray, owner: str) -> np.ndarray:
     """Return ids as an object array of strings; a missing id is an error."""
 
     def as_id(value: Any) -> str:
@@ -260,8 +261,8 @@ def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
     ids = [as_id(value) for value in column.tolist()]
     if "" in ids:
         raise InputError(
-            f"item_id of {whose} is missing or empty in row {ids.index('')}, and missing ids would pair with each "
-            "other; give every row an id, or none to any, and rows pair by position"
+            f"item_id of {owner} is missing or empty in row {ids.index('')}, and missing ids would be paired with each "
+            "other; give an id to every row, or to no row, so that rows are paired by position"
         )
     return np.fromiter(ids, object, len(ids))
 
@@ -280,18 +281,19 @@ def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
     try:
         yield
     except RowError:
-        sources = [each.provenance.get("source") for each in sets.values()]
-        for each, source in zip(sets.values(), sources, strict=True):
-            name = each.modality if source is None else shown(Path(source))
-            name += f" ({each.modality})" if source is not None and sources.count(source) > 1 else ""
-            for start in range(0, len(each), 4096):
-                block = np.asarray(each.vectors[start : start + 4096])
+        sources = [side.provenance.get("source") for side in sets.values()]
+        for side, source in zip(sets.values(), sources, strict=True):
+            name = side.modality if source is None else shown(Path(source))
+            if source is not None and sources.count(source) > 1:
+                name += f" ({side.modality})"
+            for start in range(0, len(side), 4096):
+                block = np.asarray(side.vectors[start : start + 4096])
                 for row in np.flatnonzero(~np.isfinite(block).all(1))[:1]:
-                    what = f"NaN or infinity in row {start + row}; remove or repair such rows first"
-                    raise RowError(f"{name} has {what}") from None
+                    problem = f"NaN or infinity in row {start + row}; remove or repair such rows first"
+                    raise RowError(f"{name} has {problem}") from None
                 for row in np.flatnonzero(~block.any(1))[:1]:
-                    what = f"a zero row (row {start + row}), which has no direction; remove such rows first"
-                    raise RowError(f"{name} has {what}") from None
+                    problem = f"a zero row (row {start + row}), which has no direction; remove such rows first"
+                    raise RowError(f"{name} has {problem}") from None
         raise
 
 
@@ -328,25 +330,26 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
         >>> i.tolist(), j.tolist()
         ([0, 1, 1], [1, 0, 2])
     """
-    for each in (image, text):
-        if not isinstance(each, Embeddings):
-            raise InputError(f"{shown(each)} was to be paired; expected two sets of Embeddings")
+    for embeddings in (image, text):
+        if not isinstance(embeddings, Embeddings):
+            raise InputError(f"pair was given {shown(embeddings)}; expected two sets of Embeddings")
     distinct = flag(distinct, "distinct")
     on_label = "label" in (image.pair_on, text.pair_on)
     key_name = "label" if on_label else "item_id"
-    left, right = (_labels(each) if on_label else each.item_id for each in (image, text))
-    if left is None or right is None:
+    image_keys = _labels(image) if on_label else image.item_id
+    text_keys = _labels(text) if on_label else text.item_id
+    if image_keys is None or text_keys is None:
         if on_label or len(image) != len(text):
             counts = f"{len(image)} {image.modality} rows and {len(text)} {text.modality} rows"
-            raise InputError(f"{counts} cannot be paired: they have no common {key_name} and are not equally many")
+            raise InputError(f"{counts} cannot be paired: they have no common {key_name} and their numbers differ")
         return np.arange(len(image)), np.arange(len(text))
-    rows_of = defaultdict(list)
-    for j, key in enumerate(right):
-        rows_of[key].append(j)
-    matches = [(i, j) for i, key in enumerate(left) for j in rows_of.get(key, ())]
+    text_rows = defaultdict(list)
+    for j, key in enumerate(text_keys):
+        text_rows[key].append(j)
+    matches = [(i, j) for i, key in enumerate(image_keys) for j in text_rows.get(key, ())]
     if distinct:
-        firsts = {left[i]: (i, j) for i, j in reversed(matches)}
-        matches = sorted(firsts.values())
+        first_pairs = {image_keys[i]: (i, j) for i, j in reversed(matches)}
+        matches = sorted(first_pairs.values())
     if not matches:
         raise InputError(f"{image.modality} and {text.modality} rows have no {key_name} in common")
     i, j = np.array(matches).T

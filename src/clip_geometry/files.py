@@ -84,7 +84,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         InputError: `path` is a file or a folder that is not empty, or it cannot be written.
     """
     require_new_folder(path)
-    with _refusing(path):
+    with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_temporaries(path.parent, path.name)
         with _renamed(path, Path.mkdir) as temporary:
@@ -96,7 +96,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _refusing(path: Path) -> Iterator[None]:
+def _explained(path: Path) -> Iterator[None]:
     """Convert an OSError in the block to an InputError about `path`."""
     try:
         yield
@@ -113,7 +113,8 @@ def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     try:
         with naming(path), _locked(temporary, make, fcntl.LOCK_EX):
             yield temporary
-            if (claim := _claim(path)).is_file():
+            claim = _claim(path)
+            if claim.is_file():
                 claim.write_text(_stamp(temporary))
             temporary.replace(path)
             sync_folder(path.parent)
@@ -218,7 +219,8 @@ def read_json(path: Path, schema: Any = dict[str, Any]) -> dict[str, Any] | None
     """
     try:
         values = parse_json(path.read_bytes(), shown(path), dict[str, Any])
-        return checked(values, shown(path), schema) if values.pop("checksum", None) == digest(values) else None
+        checksum = values.pop("checksum", None)
+        return checked(values, shown(path), schema) if checksum == digest(values) else None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, InputError):
         return None
 
@@ -244,8 +246,8 @@ def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 def is_device(path: Path) -> bool:
     """Return whether `path` is written in place: /dev/null, /dev/stdout or a pipe of the shell (/dev/fd/63)."""
-    streams = path.parts[:2] in (("/", "dev"), ("/", "proc")) and not path.is_dir() and not path.is_block_device()
-    return path.is_char_device() or (streams and path.exists())
+    may_be_stream = path.parts[:2] in (("/", "dev"), ("/", "proc")) and not path.is_dir() and not path.is_block_device()
+    return path.is_char_device() or (may_be_stream and path.exists())
 
 
 @contextmanager
@@ -272,11 +274,11 @@ def claimed(path: Path) -> Iterator[Path]:
     _require_new_file(path)
     claim = _claim(path)
     with ExitStack() as lock:
-        with _refusing(path):
+        with _explained(path):
             try:
                 lock.enter_context(_locked(claim, Path.touch, fcntl.LOCK_EX | fcntl.LOCK_NB))
             except BlockingIOError:
-                raise InputError(f"another process writes {shown(path)}; choose another name") from None
+                raise InputError(f"another process is writing {shown(path)}; choose another name") from None
         lock.callback(claim.unlink, missing_ok=True)
         remove_temporaries(claim.parent, path.resolve().name)
         _require_new_file(path)  # the previous holder of the reservation may have written it
@@ -285,19 +287,19 @@ def claimed(path: Path) -> Iterator[Path]:
 
 def _require_new_file(path: Path) -> None:
     require_folders_above(path)
-    with _refusing(path):  # a circular link, for example
+    with _explained(path):  # a circular link, for example
         try:
-            found = path.stat()
+            status = path.stat()
         except FileNotFoundError:
             if not path.resolve().parent.is_dir():  # links are followed
                 raise InputError(f"the folder {shown(path.parent)} does not exist; create it first") from None
             return
-    if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a reader
-        what = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a disk"
-        raise InputError(f"{shown(path)} is {what}; the name of a new file was expected")
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for a reader
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a disk"
+        raise InputError(f"{shown(path)} is {kind}; the name of a new file was expected")
     claim = _claim(path)
     is_unfinished = claim.is_file() and claim.read_text() == _stamp(path)  # the command that wrote it was killed
-    if found.st_size and not is_unfinished:
+    if status.st_size and not is_unfinished:
         with suppress(OSError):  # a process that was killed after it had written the file left its claim
             remove_temporaries(path.resolve().parent, path.name)
         raise InputError(f"{shown(path)} exists; choose another name or remove it first")
@@ -310,15 +312,15 @@ def _claim(path: Path) -> Path:
 
 def _stamp(path: Path) -> str:
     """Return text that identifies a file: it stays the same when the file is renamed and differs for a replacement."""
-    found = path.stat()
-    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+    status = path.stat()
+    return f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"
 
 
 def require_folders_above(path: Path) -> None:
     """Raise InputError if a parent of `path` is a file."""
-    for above in path.parents:
-        if above.exists() and not above.is_dir():
-            raise InputError(f"{shown(above)} is a file, not a folder, so {shown(path)} cannot be written")
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            raise InputError(f"{shown(parent)} is a file, not a folder, so {shown(path)} cannot be written")
 
 
 def require_new_folder(path: Path) -> None:

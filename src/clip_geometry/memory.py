@@ -87,9 +87,9 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def out_of_memory(error: Exception) -> str:
     """Return a message about exhausted memory: how much was requested, how much there is, and what needs less."""
-    asked = re.search(r"(?:allocate|of size) (\d[\d.]* [KMGT]?i?B|\d+ bytes|\d+)", str(error))
+    requested = re.search(r"(?:allocate|of size) (\d[\d.]* [KMGT]?i?B|\d+ bytes|\d+)", str(error))
+    problem = f"memory ran out when {requested[1]} more were requested" if requested else "memory ran out"
     return (
-        f"memory ran out{f', {asked[1]} more were asked for' if asked else ''}: this process may take "
-        f"{memory() / 1e9:.3g} GB; give fewer rows, or a .npy file or a store, which are read in blocks if large, name "
-        "fewer --measures, or make batches smaller"
+        f"{problem}: this process may use {memory() / 1e9:.3g} GB; give fewer rows, or a .npy file or a store, which "
+        "are read in blocks if large, name fewer --measures, or make batches smaller"
     )

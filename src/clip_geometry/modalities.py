@@ -14,10 +14,10 @@ def modality_name(name: Any, what: str = "modality") -> str:
     """Return a name that is valid in pipelines and records; raise InputError for any other name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name != name.strip():
         raise InputError(
-            f"{what} {shown(name)} is no name of a modality; expected letters, then also digits, spaces, _ . -"
+            f"{what} {shown(name)} is not a modality name; expected letters, then also digits, spaces, _ . -"
         )
     if name in RESERVED:
-        raise InputError(f"{what} {shown(name)} is no name of a modality: [{name}] stands for several; choose another")
+        raise InputError(f"{what} {shown(name)} is not a modality name: [{name}] stands for several; choose another")
     return name
 
 

@@ -17,7 +17,7 @@ def expanded(path: str | Path) -> Path:
     except RuntimeError:
         raise InputError(f"{shown(path)} begins with a user that does not exist; write the folder's name out") from None
     except ValueError:
-        raise InputError(f"{shown(path)} is no path: a name cannot contain a NUL character") from None
+        raise InputError(f"{shown(path)} is not a path: a name cannot contain a NUL character") from None
     except OSError as error:
         if error.errno not in _ABSENT:
             raise InputError(f"{shown(path)} cannot be used: {error.strerror}") from None

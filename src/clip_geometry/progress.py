@@ -33,15 +33,17 @@ def duration(seconds: float) -> str:
     """Return a time in words.
 
     Example:
-        >>> [duration(each) for each in (0.4, 12.4, 100, 840, 7900, 200_000)]
+        >>> [duration(seconds) for seconds in (0.4, 12.4, 100, 840, 7900, 200_000)]
         ['1 s', '12 s', '2 min', '14 min', '2 h 10 min', '2 days']
     """
     if seconds < 90:
         return f"{max(round(seconds), 1)} s"
     if seconds < 90 * 60:
         return f"{round(seconds / 60)} min"
-    hours, tens = divmod(round(seconds / 600), 6)
-    return f"{hours} h" + (f" {10 * tens} min" if tens else "") if hours < 48 else f"{round(hours / 24)} days"
+    hours, tens = divmod(round(seconds / 600), 6)  # hours, and tens of minutes
+    if hours >= 48:
+        return f"{round(hours / 24)} days"
+    return f"{hours} h {10 * tens} min" if tens else f"{hours} h"
 
 
 class Work:
@@ -51,9 +53,12 @@ class Work:
     """
 
     def __init__(self, display: "rich.progress.Progress", description: str, total: int, done: int):
-        self.display, self.id = display, display.add_task(description, total=total, completed=done, more="")
-        self.task, self.unit = display.tasks[-1], ""
-        self.last, self.printed = display.get_time(), False
+        self.display = display
+        self.id = display.add_task(description, total=total, completed=done, more="")
+        self.task = display.tasks[-1]
+        self.unit = ""
+        self.last = display.get_time()
+        self.printed = False
 
     def __call__(self, count: int) -> None:
         self.display.advance(self.id, count)
@@ -68,11 +73,12 @@ class Work:
         unit = f"; now {self.unit}" if self.unit else ""
         self.display.update(self.id, more=(self._rate() + unit)[2:])
         time = self.display.get_time()
-        due = time - self.last >= INTERVAL or (self.unit and not self.printed)
-        if due and not self.task.finished:
-            left = self.task.time_remaining
+        is_due = time - self.last >= INTERVAL or (self.unit and not self.printed)
+        if is_due and not self.task.finished:
+            seconds = self.task.time_remaining
+            remaining = f", about {duration(seconds)} left" if seconds else ""
             self.last = time
-            self._line((f", about {duration(left)} left" if left else "") + self._rate() + unit)
+            self._line(remaining + self._rate() + unit)
 
     def finish(self) -> None:
         """Print a final line, unless the work was short."""
@@ -151,15 +157,22 @@ class PassProgress:
     """
 
     def __init__(self, description: str, rows: int, row_bytes: int, clock: Callable[[], float] = time.monotonic):
-        self.description, self.rows, self.row_bytes, self.clock = description, rows, row_bytes, clock
-        self.done, self.before, self.last = 0, 0, clock()
+        self.description = description
+        self.rows = rows
+        self.row_bytes = row_bytes
+        self.clock = clock
+        self.done = 0
+        self.last_done = 0  # `done` when the last line was printed, at the time `last`
+        self.last = clock()
 
     def __call__(self, count: int) -> None:
         self.done += count
         seconds = self.clock() - self.last
         if seconds >= INTERVAL:
-            speed = (self.done - self.before) * self.row_bytes / seconds / 1e6
-            passes, rest = divmod(max(self.done - 1, 0), self.rows)
-            read, size = ((rows * self.row_bytes) / 1e9 for rows in (rest + 1, self.rows))
+            speed = (self.done - self.last_done) * self.row_bytes / seconds / 1e6
+            passes, row = divmod(max(self.done - 1, 0), self.rows)
+            read = (row + 1) * self.row_bytes / 1e9
+            size = self.rows * self.row_bytes / 1e9
             note(f"{self.description}: pass {passes + 1}, {read:.1f} of {size:.1f} GB, {speed:.0f} MB/s")
-            self.last, self.before = self.clock(), self.done
+            self.last = self.clock()
+            self.last_done = self.done

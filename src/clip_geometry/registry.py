@@ -39,9 +39,9 @@ class InputError(ValueError):
         super().__init__(shortened(printable(sentence), MOST))
 
 
-def shortened(text: str, most: int) -> str:
-    """Shorten `text` to at most `most` characters by leaving out its middle."""
-    return text if len(text) <= most else f"{text[: most // 3]}…{text[most // 3 + 1 - most :]}"
+def shortened(text: str, limit: int) -> str:
+    """Shorten `text` to at most `limit` characters by leaving out its middle."""
+    return text if len(text) <= limit else f"{text[: limit // 3]}…{text[limit // 3 + 1 - limit :]}"
 
 
 def printable(text: str) -> str:
@@ -49,8 +49,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def shown(value: Any, most: int = 80) -> str:
-    """Format `value` for an error message: one printable line of at most `most` characters, without memory addresses.
+def shown(value: Any, limit: int = 80) -> str:
+    """Format `value` for an error message: one printable line of at most `limit` characters, without memory addresses.
 
     A path is not quoted and may be twice as long.
     """
@@ -59,8 +59,8 @@ def shown(value: Any, most: int = 80) -> str:
         text = str(value) if is_path else repr(value)
     except Exception:  # a foreign __repr__ may raise anything
         text = f"<{type(value).__name__}>"
-    text, most = printable(re.sub(r" at 0x[0-9a-fA-F]+", "", text)), most * 2 if is_path else most
-    return shortened(text, most)
+    text = printable(re.sub(r" at 0x[0-9a-fA-F]+", "", text))
+    return shortened(text, 2 * limit if is_path else limit)
 
 
 def instance(value: Any, kind: Any, name: str, expected: str) -> Any:
@@ -85,15 +85,15 @@ def names_in(value: Any, name: str) -> list[str]:
         value: The value to read.
         name: Name of the argument, for the error message.
     """
-    several = [value] if isinstance(value, str) else instance(value, Iterable, name, "names")
-    return [part for each in several for part in parts(instance(each, str, f"a name in {name}", "text"))]
+    texts = [value] if isinstance(value, str) else instance(value, Iterable, name, "names")
+    return [part for text in texts for part in parts(instance(text, str, f"a name in {name}", "text"))]
 
 
-def listed(names: Iterable[object], most: int = 6) -> str:
-    """List the first `most` names, printable and shortened, and the number of the others; "none" if there are none."""
-    given = [printable(str(name)) for name in names]
-    first = ", ".join(name if len(name) <= 40 else f"{name[:40]}…" for name in given[:most]) or "none"
-    return first if len(given) <= most else f"{first} and {len(given) - most} more"
+def listed(names: Iterable[object], limit: int = 6) -> str:
+    """List the first `limit` names, printable and shortened, and the number of the others; "none" if there are none."""
+    texts = [printable(str(name)) for name in names]
+    first = ", ".join(text if len(text) <= 40 else f"{text[:40]}…" for text in texts[:limit]) or "none"
+    return first if len(texts) <= limit else f"{first} and {len(texts) - limit} more"
 
 
 def parts(text: str) -> list[str]:
@@ -112,11 +112,12 @@ def did_you_mean(name: str, known: Iterable[str], *, listed_by: str | None = Non
         listed_by: The command that lists the known names. If given, the suggestion has up to three similar names and
             this command, or all names if there are few.
     """
-    folded, given = {candidate.casefold(): candidate for candidate in known}, name[:100].casefold()
-    close = get_close_matches(given, folded, n=3, cutoff=0.6)
-    # names that contain the given one, such as "gap" or "retrieval", which is too short to be a close match
-    holding = [each for each in folded if len(given) > 2 and given in each]
-    near = [folded[each] for each in dict.fromkeys((*close, *holding))][:3]
+    folded = {candidate.casefold(): candidate for candidate in known}
+    unknown_name = name[:100].casefold()
+    close = get_close_matches(unknown_name, folded, n=3, cutoff=0.6)
+    # names that contain the unknown one, such as "gap" or "retrieval", which is too short to be a close match
+    containing = [candidate for candidate in folded if len(unknown_name) > 2 and unknown_name in candidate]
+    near = [folded[candidate] for candidate in dict.fromkeys((*close, *containing))][:3]
     if listed_by is None:
         return f"; did you mean {near[0]!r}?" if near else ""
     if near:
@@ -182,7 +183,7 @@ class Registry(Mapping[str, T], Generic[T]):
     # the methods of Mapping rely on KeyError, which __getitem__ does not raise
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (
-            name in self._members or name in self.homes or any(name == each for each in self)
+            name in self._members or name in self.homes or any(name == member for member in self)
         )
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -211,7 +212,8 @@ def import_all(package: str) -> None:
     """
     for module in iter_modules(sys.modules[package].__path__):
         if not module.name.startswith("_"):
-            import_module(name := f"{package}.{module.name}")
+            name = f"{package}.{module.name}"
+            import_module(name)
             if module.ispkg:
                 import_all(name)
 

@@ -206,12 +206,12 @@ class Results:
             record = Record.of(values)
             if record.cell_row == 0:
                 begun[record.cell] = []
-            part = begun.setdefault(record.cell, [])
-            if record.cell_row == len(part):
-                part.append(record)
-            if len(part) == record.cell_rows:
-                finished[record.cell] = part
-        return [record for part in finished.values() for record in part]
+            cell = begun.setdefault(record.cell, [])
+            if record.cell_row == len(cell):
+                cell.append(record)
+            if len(cell) == record.cell_rows:
+                finished[record.cell] = cell
+        return [record for cell in finished.values() for record in cell]
 
     def finished(self) -> set[str]:
         """Return the cells that need not be computed again."""
@@ -246,13 +246,13 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
     """
     import pandas as pd
 
-    unseen = {"at", "without", "by_item", "item_blocks", "items_from", "scaling", "expected"}
-    flat = []
+    left_out = {"at", "without", "by_item", "item_blocks", "items_from", "scaling", "expected"}
+    rows = []
     for record in instance(records, Iterable, "records", "a list of records"):
         instance(record, Mapping, "a record", "a mapping")
         at = {f"at.{key}": value for key, value in record.get("at", {}).items()}
-        flat.append({key: value for key, value in record.items() if key not in unseen} | at)
-    return pd.DataFrame(flat)
+        rows.append({key: value for key, value in record.items() if key not in left_out} | at)
+    return pd.DataFrame(rows)
 
 
 def read_rows(path: str | Path) -> list[Record]:
@@ -274,7 +274,7 @@ def read_rows(path: str | Path) -> list[Record]:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     record = Record("isoscore", 0.21, at={"modality": "image"})
         ...     Results(Path(folder) / "results.jsonl").append("a1", [record])
-        ...     [(each.measure, each.value) for each in read_rows(folder)]
+        ...     [(row.measure, row.value) for row in read_rows(folder)]
         [('isoscore', 0.21)]
     """
     path = expanded(path)
@@ -284,5 +284,5 @@ def read_rows(path: str | Path) -> list[Record]:
         raise InputError(f"{shown(file)} does not exist; {hint}")
     records = Results(existing_file(file, "result rows")).read(strict=True)
     if not records or not all({"measure", "value", "at"} <= record.keys() for record in records):
-        raise InputError(f"{shown(file)} holds no finished result rows of a run or of measure --json")
+        raise InputError(f"{shown(file)} has no finished result rows of a run or of measure --json")
     return records

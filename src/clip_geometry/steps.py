@@ -53,11 +53,12 @@ class Step:
             self.make().check()
 
     def __str__(self) -> str:
-        written = []
+        arguments = []
         for key, value in self.parameters:
-            unnamed = key == "k" or signature(self.name)[key].default is inspect.Parameter.empty
-            written.append(_text(value) if unnamed else f"{key}={_text(value)}")
-        values, scope = f"({', '.join(written)})" if written else "", f"[{self.scope}]" if self.scope else ""
+            is_positional = key == "k" or signature(self.name)[key].default is inspect.Parameter.empty
+            arguments.append(_text(value) if is_positional else f"{key}={_text(value)}")
+        values = f"({', '.join(arguments)})" if arguments else ""
+        scope = f"[{self.scope}]" if self.scope else ""
         return f"{self.name}{values}{scope}"
 
     @property
@@ -121,7 +122,7 @@ def _parse_step(text: str) -> Step:
         raise InputError(f"pipeline step {shown(text)} is not of the form name, name(value, key=value) or name[scope]")
     name = match["name"]
     kind = transforms[name]
-    unnamed = []
+    positional = []
     named = {}
     misplaced = False
     for value in parts(match["values"] or ""):
@@ -130,16 +131,16 @@ def _parse_step(text: str) -> Step:
         if key.strip():
             named[key.strip()] = word.strip()
         else:
-            unnamed.append(word.strip())
+            positional.append(word.strip())
     try:
-        bound = inspect.signature(kind).bind(*unnamed, **named)
+        bound = inspect.signature(kind).bind(*positional, **named)
     except TypeError as error:
         raise InputError(f"pipeline step {shown(text)}: {error}; write {usage(name)}") from None
     if misplaced:
         raise InputError(f"pipeline step {shown(text)} has a value out of place or twice; write {usage(name)}")
     parameters = []
-    for key, written in bound.arguments.items():
-        value = _value(written, get_type_hints(kind.__init__)[key], f"{key} of pipeline step {shown(text)}")
+    for key, word in bound.arguments.items():
+        value = _value(word, get_type_hints(kind.__init__)[key], f"{key} of pipeline step {shown(text)}")
         if value != bound.signature.parameters[key].default:
             parameters.append((key, value))
     return Step(name, match["scope"], tuple(parameters))
@@ -148,13 +149,16 @@ def _parse_step(text: str) -> Step:
 def _check_scope(step: Step, scope: str) -> None:
     """Raise InputError unless the scope is a direction, one of SCOPES or a modality, as the transform requires."""
     if not step.fits or step.kind.joint:
-        why = "is fitted on two modalities together" if step.kind.joint else "learns nothing"
-        raise InputError(f"pipeline step {shown(step.name)} {why} and takes no scope, but {shown(str(step))} was given")
+        reason = "is fitted on two modalities together" if step.kind.joint else "learns nothing"
+        raise InputError(
+            f"pipeline step {shown(step.name)} {reason} and takes no scope, but {shown(str(step))} was given"
+        )
     what = "scope"
     expected = f"{', '.join(SCOPES)} or the name of a modality"
     names = [scope]
     if step.kind.onto:
-        what, expected = "direction", "two modalities, as in text-to-image, or all-to-image for every other one"
+        what = "direction"
+        expected = "two modalities, as in text-to-image, or all-to-image for every other one"
         source, target = step.sides()
         names = [target if source == "all" else source, target if source != target else ""]
     try:
@@ -162,8 +166,8 @@ def _check_scope(step: Step, scope: str) -> None:
             if step.kind.onto or name not in SCOPES:
                 modality_name(name)
     except InputError:
-        unknown = f"pipeline step {shown(str(step))} has the unknown {what} {shown(scope)}"
-        raise InputError(f"{unknown}; expected {expected}") from None
+        problem = f"pipeline step {shown(str(step))} has the unknown {what} {shown(scope)}"
+        raise InputError(f"{problem}; expected {expected}") from None
 
 
 def usage(name: str) -> str:

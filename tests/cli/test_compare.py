@@ -92,7 +92,7 @@ def test_mistakes(refused, folder):
         (["a.jsonl", "c.jsonl"], "no finished result rows of a run"),
         (
             [".", "--pipeline", CENTERED, "--latex", "mine.tex"],
-            "mine.bib, where the entries of the table go, has others",
+            "mine.bib, which has other entries",
         ),
     ):
         assert sentence in refused("compare", *arguments)

@@ -98,9 +98,9 @@ def test_errors_are_one_sentence(refused, folder):
         (["--repairs", "zscor"], "unknown repair 'zscor'"),
         (["--want", "ids"], "'ids' is not one of 'both', 'pairs'"),
         (["--relevant", "ids"], "'ids' is not one of 'labels', 'pairs'"),
-        (["--repair", "zscore"], "there is no --write"),
-        (["--write", "repair.npz"], "is no .safetensors file"),
-        (["--figure", "d.jpeg"], "is no .png or .svg or .pdf file"),
+        (["--repair", "zscore"], "--repair was given without --write"),
+        (["--write", "repair.npz"], "is not a .safetensors file"),
+        (["--figure", "d.jpeg"], "is not a .png or .svg or .pdf file"),
         (["--labels", "a.txt", "--labels", "image=b.txt"], "names no modality; write MODALITY=FILE"),
         (["nowhere.npy"], "nowhere.npy"),
     ):

@@ -62,7 +62,7 @@ def test_a_store_brings_images_and_captions(cli, explored):
         (["--repairs", "rrf", "--no-umap"], "rrf ranks items by the whole list"),
         (["--captions", "short.txt"], "has 2 captions for 60 text rows"),
         (["-o", "mine.html"], "exists; choose another name"),
-        (["-o", "e.txt"], "is no .html or .htm file"),
+        (["-o", "e.txt"], "is not a .html or .htm file"),
     ],
 )
 def test_errors_are_one_sentence_and_leave_nothing(cli, folder, options, sentence):

@@ -116,7 +116,7 @@ def test_pairs_are_those_of_the_ids(ok, store, x):
 
 
 def test_rows_are_unit_length_unless_told_otherwise_and_stay_in_their_format(ok, sets, x):
-    folder, said = sets[0].parent, "rows were made unit length after the map"
+    folder, said = sets[0].parent, "rows were scaled to unit length after the map"
     np.savez("both.npz", **{name: rows.astype(np.float64) for name, rows in x.items()})
     ok("fit", "normalize,center[each]", folder, "-o", "m.safetensors")
     assert said in ok("apply", "m.safetensors", folder, "-o", "moved")

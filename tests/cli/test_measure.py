@@ -59,7 +59,7 @@ def test_what_is_said_beside_the_numbers(cli, sets, tmp_path):
     image, text = sets
     some = ("--measures", "average_cosine,cone_min_cosine")
     exchanged = cli("measure", text, image, *some)
-    assert "holds texts and" in exchanged.err and "are taken as such, whatever their order" in exchanged.err
+    assert "holds texts and" in exchanged.err and "so they are used as such despite their order" in exchanged.err
     assert exchanged.out == cli("measure", image, text, *some).out
     assert "±: standard error, jackknife over 20 blocks of items" in exchanged.out
     assert "no ± where no standard error of the measure can be trusted" in exchanged.out
@@ -143,7 +143,7 @@ def test_ctrl_c_is_one_sentence():
     done = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True)
     assert done.stdout == "130\n130\n"
     said = "clip-geometry: interrupted"
-    assert done.stderr == f"{said}\n{said}; the same embed command continues\n"
+    assert done.stderr == f"{said}\n{said}; run the same embed command again to continue\n"
 
 
 def test_waiting_threads_sleep():

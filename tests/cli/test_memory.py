@@ -34,7 +34,7 @@ def test_too_little_memory_is_a_sentence(tmp_path, command):
     done = subprocess.run(given, capture_output=True, text=True, cwd=tmp_path, check=False)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and len(line) <= 400
-    assert "memory ran out, " in line and " more were asked for: this process may take " in line
+    assert "memory ran out when " in line and " more were requested: this process may use " in line
     assert not (tmp_path / "m.safetensors").exists()
 
 
@@ -102,5 +102,7 @@ def test_the_peak_of_a_command_is_a_few_times_the_rows(beyond_the_limit, tmp_pat
 )  # fmt: skip
 def test_what_libraries_say(error, asked):
     assert is_out_of_memory(error)
-    assert (f"memory ran out, {asked} more were asked for: " if asked else "memory ran out: ") in out_of_memory(error)
+    assert (f"memory ran out when {asked} more were requested: " if asked else "memory ran out: ") in out_of_memory(
+        error
+    )
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))

@@ -98,7 +98,7 @@ def test_nothing_that_a_terminal_obeys_is_printed(cli, capsys, tmp_path):
 def test_a_file_is_written_by_one_process_at_a_time(tmp_path, refused, sets, command):
     path, command = tmp_path / "x.safetensors", [part.format(sets[0]) for part in command]
     with claimed(path):
-        assert refused(*command, path) == f"another process writes {path}; choose another name"
+        assert refused(*command, path) == f"another process is writing {path}; choose another name"
         path.with_name("other").write_text("rows\n")
         path.with_name("other").replace(path)  # as the first one ends
         assert refused(*command, path) == f"{path} exists; choose another name or remove it first"

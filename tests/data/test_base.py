@@ -60,7 +60,7 @@ def test_a_gzip_file_is_unpacked(tmp_path):
     damaged = whole[:12] + b"\xff\xff" + whole[14:]
     for broken in (b"no gzip", whole[:20], damaged):
         (tmp_path / "t.txt.gz").write_bytes(broken)
-        with pytest.raises(InputError, match="is no readable gzip file, damaged or cut short"):
+        with pytest.raises(InputError, match="is not a readable gzip file: it is damaged or cut short"):
             read_text(tmp_path / "t.txt.gz", "a text")
 
 

@@ -60,7 +60,7 @@ def test_languages_of_the_class_names(cifar_parquet, monkeypatch):
     assert (dataset.text.language, dataset.class_names[0]) == ("ru", "apple")
     monkeypatch.setattr(cifar, "russian_names", lambda: {"apple": "яблоко"})
     assert _load(cifar_parquet, language="ru").text is None
-    with pytest.raises(InputError, match="'bed' is no class of CIFAR-100 and has no name in 'ru'"):
+    with pytest.raises(InputError, match="'bed' is not a class of CIFAR-100 and has no name in 'ru'"):
         _load(cifar_parquet, prompt="{}", language="ru")
 
 
@@ -82,15 +82,18 @@ def test_an_image_that_does_not_decode_is_an_oserror(cifar_parquet):
     [
         ({"path": "nowhere"}, "does not exist; a folder of cifar100 was expected"),
         ({"path": FILE}, "is a file; a folder of cifar100 was expected"),
-        ({"split": "train"}, "holds no train split; expected train-00000-of-00001.parquet in it"),
+        ({"split": "train"}, "has no train split; expected train-00000-of-00001.parquet in it"),
         ({"split": "trian"}, "unknown split 'trian'; did you mean 'train'"),
         ({"split": "xyzzy"}, "unknown split 'xyzzy'; known are train, test"),
         ({"labels": "medium"}, "key 'labels' is 'medium'"),
         ({"language": "de"}, "key 'language' is 'de': input should be 'en' or 'ru'"),
-        ({"language": "ru", "labels": "coarse", "prompt": "{}"}, "is no class of CIFAR-100 and has no name in 'ru'"),
+        ({"language": "ru", "labels": "coarse", "prompt": "{}"}, "is not a class of CIFAR-100 and has no name in 'ru'"),
         ({"name": "cifar10", "labels": "coarse"}, "unknown key 'labels'"),
         ({"name": "cifar10", "language": "ru"}, "key 'language' is 'ru': input should be 'en'"),
-        ({"name": "cifar10"}, "is not cifar10 as Hugging Face has it; expected rows of 'img', .* and 'label'"),
+        (
+            {"name": "cifar10"},
+            "is not cifar10 as published on .* expected the columns 'img'.* and 'label'",
+        ),
     ],
 )
 def test_wrong_options(cifar_parquet, options, message):
@@ -114,7 +117,8 @@ def test_wrong_options(cifar_parquet, options, message):
 def test_a_file_of_something_else(cifar_parquet, change):
     pq.write_table(change(pq.read_table(cifar_parquet / FILE)), cifar_parquet / FILE)
     with pytest.raises(
-        InputError, match=r"is not cifar100 as Hugging Face has it; expected rows of 'img', .* and 'fine_label'"
+        InputError,
+        match=r"is not cifar100 as published on .* expected the columns 'img'.* and 'fine_label'",
     ):
         _load(cifar_parquet)
 

@@ -106,8 +106,8 @@ def test_images_from_a_named_folder(coco, tmp_path, write_image):
     ("content", "message"),
     [
         ("", "is empty"),
-        ("{", "is no readable JSON"),
-        ("[" * 100_000, "is no readable JSON .*recursion limit"),
+        ("{", "is not readable JSON"),
+        ("[" * 100_000, "is not readable JSON .*recursion limit"),
         ("[]", "input should be a valid object; a COCO"),
         ({"annotations": ANNOTATIONS}, "lacks images; a COCO"),
         ({"images": IMAGES, "annotations": []}, "^annotations of .* should have at least 1 item"),
@@ -116,11 +116,14 @@ def test_images_from_a_named_folder(coco, tmp_path, write_image):
         ({"images": [{"id": "1", "file_name": "x"}], "annotations": ANNOTATIONS}, "^images.0.id of "),
         (
             {"images": [{"id": 1, "file_name": "\ud800"}], "annotations": ANNOTATIONS},
-            "is no readable JSON .*hex escape",
+            "is not readable JSON .*hex escape",
         ),
         ({"images": [7], "annotations": ANNOTATIONS}, "^images.0 of .* is 7: input should be a valid object;"),
         ({"images": IMAGES, "annotations": [{"id": 1, "image_id": 9}]}, "lacks annotations.0.caption"),
-        ({"images": IMAGES[:1], "annotations": ANNOTATIONS}, "has a caption of image 9, which its 'images' lack"),
+        (
+            {"images": IMAGES[:1], "annotations": ANNOTATIONS},
+            "has a caption of image 9, which is missing from",
+        ),
         ({"images": [*IMAGES, IMAGES[0]], "annotations": ANNOTATIONS}, "lists an image id twice"),
     ],
 )

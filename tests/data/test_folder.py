@@ -49,13 +49,13 @@ def test_no_classes(tmp_path, write_image, names):
     dataset = _load(tmp_path)
     assert dataset.class_names is None
     assert dataset.image is not None and dataset.image.labels is None
-    with pytest.raises(InputError, match="has no class sub-folders"):
+    with pytest.raises(InputError, match="has no subfolders for classes"):
         _load(tmp_path, prompt="a {}")
 
 
 def test_an_empty_folder(tmp_path):
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(InputError, match="holds no images"):
+    with pytest.raises(InputError, match="has no images"):
         _load(tmp_path)
 
 

@@ -41,12 +41,12 @@ def test_options_are_validated(tmp_path):
         resolve_dataset("cifar100", split=3)
     with pytest.raises(InputError, match="data set 'folder': key 'path' is missing"):
         resolve_dataset("folder")
-    with pytest.raises(InputError, match="and at path='elsewhere'; give one"):
+    with pytest.raises(InputError, match="and path='elsewhere'; give one"):
         resolve_dataset(str(tmp_path), path="elsewhere")
 
 
 def test_options_beside_a_config_are_refused():
-    with pytest.raises(InputError, match="size would change a config; give the options to resolve_dataset"):
+    with pytest.raises(InputError, match="size cannot be given with a config; give the options to resolve_dataset"):
         load_dataset(resolve_dataset("scenes"), size=3)
 
 
@@ -57,10 +57,10 @@ def test_what_is_no_data_set(tmp_path):
     with pytest.raises(InputError, match="nor an existing path; clip-geometry list datasets names all"):
         resolve_dataset("/xyzzy/q")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds no images"):
+    with pytest.raises(InputError, match="has no images"):
         resolve_dataset(tmp_path / "empty")
     (tmp_path / "model.pt").touch()
-    with pytest.raises(InputError, match="is no data set; expected a folder of images, a table"):
+    with pytest.raises(InputError, match="is not a data set; expected a folder of images, a table"):
         resolve_dataset(tmp_path / "model.pt")
 
 

@@ -217,9 +217,9 @@ def test_damaged_shards_are_one_sentence(shards):
     ends = {
         0: "is empty",
         100: "cut short",
-        members[0].offset_data + 10: "is not whole",
+        members[0].offset_data + 10: "is not complete",
         last.offset: "has neither a member nor an end",
-        last.offset_data: "is not whole",
+        last.offset_data: "is not complete",
     }
     for size, sentence in ends.items():
         path.write_bytes(whole[:size])
@@ -229,10 +229,10 @@ def test_damaged_shards_are_one_sentence(shards):
     damaged = bytearray(whole)
     damaged[members[2].offset + 150] ^= 0xFF  # a checksum in the middle, where tarfile itself would stop silently
     path.write_bytes(damaged)
-    with pytest.raises(InputError, match="it has neither a member nor an end at byte"):
+    with pytest.raises(InputError, match="it has neither a member nor an end mark at byte"):
         load(shards)
     path.write_bytes(b"GIF89a" * 1000)
-    with pytest.raises(InputError, match=r"is no readable \.tar file"):
+    with pytest.raises(InputError, match=r"is not a readable \.tar file"):
         load(path)
 
 
@@ -270,15 +270,15 @@ def header(name, size=0, kind=tarfile.REGTYPE):
 def test_hostile_headers_end_in_one_sentence(tmp_path, content):
     path = tmp_path / "x.tar"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"x\.tar (is no readable \.tar file|has two members)"):
+    with pytest.raises(InputError, match=r"x\.tar (is not a readable \.tar file|has two members)"):
         load(path)
 
 
 @pytest.mark.parametrize(
     ("members", "sentence"),
     [
-        ({"a_txt": b"\xff\xfe"}, r"'a\.txt' in .* is no readable text file, damaged"),
-        ({"a_json": b"{"}, r"'a\.json' in .* is no readable JSON"),
+        ({"a_txt": b"\xff\xfe"}, r"'a\.txt' in .* is not a readable text file: it is damaged"),
+        ({"a_json": b"{"}, r"'a\.json' in .* is not readable JSON"),
         ({"a_json": b"[1]"}, r"'a\.json' in .* is \[1\]"),
         ({"a_json": b'{"caption": 7}'}, "of 'caption' of .* is 7: input should be a valid string"),
         ({"a_jpg": b"", "a_png": b""}, r"has 2 images of 'a' \(jpg, png\); one was expected"),
@@ -311,7 +311,7 @@ def test_compressed_and_missing_shards_are_refused(tmp_path):
         load(tmp_path / "x.tar.gz")
     with pytest.raises(InputError, match=r"x\.tar\.gz is compressed"):
         load(tmp_path)  # rather than leave it out
-    with pytest.raises(InputError, match=r"holds no \.tar"):
+    with pytest.raises(InputError, match=r"has no \.tar file"):
         (tmp_path / "empty").mkdir()
         load_dataset("webdataset", path=tmp_path / "empty")
 

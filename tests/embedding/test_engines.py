@@ -182,8 +182,11 @@ def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
     assert engines.environment(encoder)["facts"] == facts
     engines.require_equal(facts, dict(facts))
     for what, sentence in [
-        ("weights of fake:linear", r"weights of fake:linear is older here and fake on .*make all machines alike"),
-        ("the version of numpy", r"the version of numpy is older here and \d.* on "),
+        (
+            "weights of fake:linear",
+            r"weights of fake:linear is older here, but fake on .*make it the same on all machines",
+        ),
+        ("the version of numpy", r"the version of numpy is older here, but \d.* on "),
     ]:
         with pytest.raises(InputError, match=sentence):
             engines.require_equal(facts | {what: "older"}, facts)
@@ -192,7 +195,9 @@ def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
 
 
 def test_a_folder_that_is_not_shared_is_found_out(tmp_path):
-    with pytest.raises(InputError, match=r"record-00003\.json, which is not on this machine: -o needs a folder"):
+    with pytest.raises(
+        InputError, match=r"record-00003\.json, which does not exist on this machine: -o needs a folder"
+    ):
         engines.require_shared(tmp_path / "image" / "record-00003.json")
 
 
@@ -246,5 +251,5 @@ def test_a_failed_connection_says_what_caused_it(monkeypatch):
 def test_unknown_engine_and_address_without_cluster():
     with pytest.raises(InputError, match="unknown engine 'rey'; did you mean 'ray'"):
         open_engine("rey")
-    with pytest.raises(InputError, match="address 'auto' is that of a Ray cluster, and the engine is local"):
+    with pytest.raises(InputError, match="address 'auto' is for a Ray cluster, but the engine is local"):
         open_engine("local", "auto")

@@ -154,10 +154,10 @@ def test_a_side_that_the_model_cannot_embed_is_left_out_with_a_notice(loader, tm
     manifest = run(tmp_path)
     assert list(manifest["sides"]) == ["text"]
     assert (
-        "the image side of fake is left out: fake:linear embeds text only, it has no image tower"
+        "the image side of fake is left out: fake:linear embeds text only, since it has no image tower"
         in capsys.readouterr().err
     )
-    with pytest.raises(InputError, match="holds text embeddings, none of modality 'image'"):
+    with pytest.raises(InputError, match="holds text embeddings, but no embeddings of modality 'image'"):
         read_store(tmp_path, modality="image")
     again = loader(modalities=("text",))
     assert run(tmp_path) == manifest and again.encoders == []
@@ -167,7 +167,7 @@ def test_no_common_side_is_an_error_that_leaves_the_folder_usable(loader, tmp_pa
     loader(modalities=("text",))
     with pytest.raises(
         InputError,
-        match="data set fake has no side for this model: fake:linear embeds text only, it has no image tower; choose",
+        match="fake has no modality that this model embeds: fake:linear embeds text only, since it has no image tower",
     ):
         run(tmp_path, fake_dataset(text=False))
     run(tmp_path)

@@ -68,7 +68,7 @@ def test_a_damaged_manifest_is_made_again_from_the_records(loader, tmp_path):
 )
 def test_rows_that_are_no_numbers_are_refused_before_their_shard_is_written(loader, tmp_path, bad, message, sound):
     fake = loader(bad=bad)
-    with pytest.raises(InputError, match=f"'fake:linear' gives NaN or infinity {message}: its weights are damaged"):
+    with pytest.raises(InputError, match=f"'fake:linear' returns NaN or infinity {message}: its weights are damaged"):
         run(tmp_path)
     assert len(list(tmp_path.glob("*/vectors-*.npy"))) == sound
     assert fake.batches[-1][1] == 4 and not (tmp_path / "manifest.json").exists()
@@ -84,7 +84,7 @@ def test_the_batch_size_halves_when_memory_runs_out_and_each_shard_begins_anew(l
     manifest = run(tmp_path, batch_size=8)
     assert [size for modality, size in fake.batches if modality == "image"] == [2] * 20
     assert [shard["batch_sizes"] for shard in manifest["sides"]["image"]["shards"]] == [[[2, 8]], [[2, 8]], [[2, 4]]]
-    assert capsys.readouterr().err.count("memory ran out with 8 items a batch: trying 4") == 6
+    assert capsys.readouterr().err.count("memory ran out with 8 items per batch: trying 4") == 6
     loader()
     run(tmp_path / "roomy", batch_size=2, shard_size=16)
     assert np.array_equal(vectors_of(tmp_path)["image"], vectors_of(tmp_path / "roomy")["image"])
@@ -174,13 +174,13 @@ def test_a_shard_of_corrupt_images_only_is_empty(loader, tmp_path):
 
 def test_all_images_corrupt_is_an_error_whatever_is_allowed(loader, tmp_path):
     loader()
-    with pytest.raises(InputError, match="8 of 8 image items of fake cannot be read, none is left"):
+    with pytest.raises(InputError, match="8 of 8 image items of fake cannot be read, so none is left"):
         run(tmp_path, fake_dataset(8, corrupt=range(8)), max_corrupt=1.0)
 
 
 def test_rows_that_depend_on_their_batch_do_not_survive_a_smaller_one(loader, tmp_path):
     loader(fits=3)
-    with pytest.raises(InputError, match=r"memory ran out with 4 items a batch.*give a smaller batch size"):
+    with pytest.raises(InputError, match=r"memory ran out with 4 items per batch.*give a smaller batch size"):
         run(tmp_path, config=FakeConfig(batch_statistics=True))
 
 

@@ -308,9 +308,9 @@ def test_functions_need_a_revision(tmp_path):
         return np.array([[len(text), 1.0] for text in texts])
 
     given = {"text": TEXTS}
-    with pytest.raises(InputError, match=r"lengths' is no torch module whose weights identify it; give revision=…"):
+    with pytest.raises(InputError, match=r"lengths' is not a torch module whose weights identify it; give revision=…"):
         embed(lengths, given, tmp_path)
-    with pytest.raises(InputError, match="is no torch module"):
+    with pytest.raises(InputError, match="is not a torch module"):
         embed(functools.partial(Both().texts), given, tmp_path)
     manifest = embed(lambda texts: lengths(texts), given, tmp_path, name="lengths", revision="1")
     assert manifest["recipe"]["encoder"]["model"] == "own:lengths"
@@ -355,13 +355,21 @@ class Iterable(IterableDataset):
             {"text": ["a"]},
             "the model is {'text': <built-in function len>}; expected a function",
         ),
-        ({"image": len}, {"text": ["a"]}, "has no side for this model: own:len embeds image only"),
-        (Numbers(), {"text": ["a"]}, "the model 'own:Numbers' gave list for a list of 1 (text); a tensor or array"),
-        (lambda x: np.zeros((3, 2)), {"text": ["a"]}, "gave torch.float64 of shape (3, 2) for a list of 1 (text)"),
-        (lambda x: np.zeros((1, 0)), {"text": ["a"]}, "gave torch.float64 of shape (1, 0) for a list of 1 (text)"),
-        (lambda x: np.zeros((1, 2), int), {"text": ["a"]}, "gave torch.int64 of shape (1, 2) for a list of 1 (text)"),
-        (lambda x: np.zeros((len(x), len(x[0]))), {"text": ["a", "b", "cc"]}, "gave 2 columns for some texts and 1"),
-        (lambda x: np.full((len(x), 2), np.nan), {"text": ["a"]}, "gives NaN or infinity for the text '0'"),
+        ({"image": len}, {"text": ["a"]}, "has no modality that this model embeds: own:len embeds image only"),
+        (Numbers(), {"text": ["a"]}, "the model 'own:Numbers' returned list for a list of 1 (text); a tensor or array"),
+        (lambda x: np.zeros((3, 2)), {"text": ["a"]}, "returned torch.float64 of shape (3, 2) for a list of 1 (text)"),
+        (lambda x: np.zeros((1, 0)), {"text": ["a"]}, "returned torch.float64 of shape (1, 0) for a list of 1 (text)"),
+        (
+            lambda x: np.zeros((1, 2), int),
+            {"text": ["a"]},
+            "returned torch.int64 of shape (1, 2) for a list of 1",
+        ),
+        (
+            lambda x: np.zeros((len(x), len(x[0]))),
+            {"text": ["a", "b", "cc"]},
+            "returned 2 columns for some texts",
+        ),
+        (lambda x: np.full((len(x), 2), np.nan), {"text": ["a"]}, "returns NaN or infinity for the text '0'"),
         (Both(), ["a", "b"], "item 0 of the data is 'a'; expected a data set, its name or path, {'image'"),
         (Both(), Iterable(), "expected a data set, its name or path, {'image'"),
         (Both(), {}, "the data are {}; expected a data set, its name or path, {'image'"),
@@ -369,7 +377,7 @@ class Iterable(IterableDataset):
         (Both(), {"text": "a cat"}, "the data are {'text': 'a cat'}; expected a data set, its name or path, {'image'"),
         (Both(), {"text": [3]}, "the text of item 0 is 3; a text or a list of texts was expected"),
         (Both(), {"image": [np.zeros((4, 4, 3))]}, "image 0 of the data is ndarray; a PIL image or a path was"),
-        (Both(), {"image": pictures(2), "text": ["a"]}, "there are 2 images and 1 texts; expected as many of each"),
+        (Both(), {"image": pictures(2), "text": ["a"]}, "there are 2 images and 1 texts; expected as many images as"),
         (Both(), [(torch.zeros(3, 4, 4), "a")], "image 0 of the data is Tensor; a PIL image or a path was expected"),
     ],
 )
@@ -381,17 +389,19 @@ def test_what_is_no_model_or_no_data_is_one_sentence(model, given, sentence):
 
 def test_options_that_do_not_fit_the_model(tmp_path):
     encoder = cg.encoders.load_encoder("scenes-clip/fresh", device="cpu")
-    with pytest.raises(InputError, match=r"CLIP\.encode_image takes what a preprocess gives; give preprocess="):
+    with pytest.raises(InputError, match=r"CLIP\.encode_image takes the output of a preprocess; give preprocess="):
         embed(encoder.model, data())
-    with pytest.raises(InputError, match=r"encode_text takes what a tokenizer gives; give tokenizer="):
+    with pytest.raises(InputError, match=r"encode_text takes the output of a tokenizer; give tokenizer="):
         embed(encoder.model, data(), preprocess=encoder.transform)
-    with pytest.raises(InputError, match="preprocess gave Image for an image; a tensor was expected"):
+    with pytest.raises(InputError, match="preprocess returned Image for an image; a tensor was expected"):
         embed(encoder.model, data(), preprocess=lambda image: image, tokenizer=encoder.tokenizer)
-    with pytest.raises(InputError, match="device 'meta' was asked for, but own:Both is on cpu; move it first"):
+    with pytest.raises(InputError, match="device 'meta' was requested, but own:Both is on cpu; move it first"):
         embed(Both(), data(), device="meta")
-    with pytest.raises(InputError, match="name, preprocess would say what scenes-clip/fresh is, which its config says"):
+    with pytest.raises(
+        InputError, match="name, preprocess cannot be given for scenes-clip/fresh, which is described by its config"
+    ):
         embed("scenes-clip/fresh", data(), name="mine", preprocess=len)
-    with pytest.raises(InputError, match="data_revision would say what the data set scenes is"):
+    with pytest.raises(InputError, match="data_revision cannot be given for the data set scenes"):
         embed("scenes-clip/fresh", "scenes", data_revision="2")
     with pytest.raises(InputError, match="limit = 0; expected a whole number from 1 on"):
         embed(Both(), data(), limit=0)

@@ -100,7 +100,7 @@ def test_measure_prints_the_same_numbers(found, folder):
 
 
 def test_what_cannot_be_sent_is_one_sentence(found):
-    sentence = "cannot be sent to other processes (cannot pickle '_thread.lock' object); leave engine ray out"
+    sentence = "cannot be sent to other processes (cannot pickle '_thread.lock' object); leave out engine ray"
     assert found["unsendable"] == {"error": f"the data set fake or the model fake:linear {sentence}"}
     assert found["unsendable_rows"] == {"error": f"the rows of image {sentence}"}
     assert found["gone"]["error"].startswith("a worker cannot read ")

@@ -257,7 +257,7 @@ def test_metadata_that_is_not_that_of_the_shard_is_refused(tmp_path, columns):
     table = pa.table({"item_id": [f"id-{k}" for k in range(4, 8)], "index": [4, 5, 6, 7]} | columns)
     replaced(tmp_path, "metadata", lambda path: pq.write_table(table, path))
     with pytest.raises(
-        InputError, match=r"contradicts the records of the store|is no readable manifest|item_id of image"
+        InputError, match=r"contradicts the records of the store|is not a readable manifest|item_id of image"
     ):
         read_store(tmp_path)
 
@@ -277,7 +277,7 @@ def test_folders_that_are_no_store(tmp_path):
         read_store(tmp_path / "nothing")
     with pytest.raises(InputError, match="is a file; a store was expected"):
         read_store(tmp_path / "file")
-    with pytest.raises(InputError, match=r"is no store of embeddings, it has no manifest\.json"):
+    with pytest.raises(InputError, match=r"is not a store of embeddings: it has no manifest\.json"):
         read_store(tmp_path)
 
 

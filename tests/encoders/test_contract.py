@@ -181,7 +181,7 @@ def test_every_family_is_in_the_table():
 
 def test_a_missing_modality_is_one_sentence(encoder):
     for modality in {"image", "text"} - encoder.modalities:
-        with pytest.raises(InputError, match=f"embeds (image|text) only, it has no {modality} tower$"):
+        with pytest.raises(InputError, match=f"embeds (image|text) only, since it has no {modality} tower$"):
             encoder.require(modality)
     for modality in encoder.modalities:
         encoder.require(modality)
@@ -344,7 +344,7 @@ def test_a_fresh_model_needs_no_weights_and_says_what_it_is(family, name, reques
         with_weights = resolve_encoder(name(family))
         assert not with_weights.is_fresh
         for option in ({"seed": 1}, {"zero_bias": True}):
-            with pytest.raises(InputError, match="for freshly initialised models, this one has weights"):
+            with pytest.raises(InputError, match="for freshly initialized models, but this model has weights"):
                 resolve_encoder(name(family), **option)
         assert encoder_revision(with_weights) != encoder_revision(resolve_encoder(name(family), **family.fresh))
     encoder = load(name(family, bare), **family.fresh, seed=3)

@@ -129,4 +129,4 @@ def test_weights_of_another_kind(folders, tmp_path, captions, images):
         torch.save({**state, "visual.proj": change(state["visual.proj"])}, path)
         assert "does not fit the architecture" in sentence_of("local-dir", folder, captions, images)
     torch.save({**state, 7: torch.ones(1)}, path)
-    assert "holds no state dict" in sentence_of("local-dir", folder, captions, images)
+    assert "does not hold a state dict" in sentence_of("local-dir", folder, captions, images)

@@ -27,7 +27,7 @@ def test_wrong_names_and_options_are_one_sentence(model, options, sentence):
 
 
 def test_options_beside_a_config_are_refused():
-    with pytest.raises(InputError, match="seed would change a config; give the options to resolve_encoder"):
+    with pytest.raises(InputError, match="seed cannot be given with a config; give the options to resolve_encoder"):
         load_encoder(resolve_encoder("scenes-clip/fresh"), seed=1)
 
 

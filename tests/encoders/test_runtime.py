@@ -19,7 +19,7 @@ def test_auto_takes_a_gpu_if_there_is_one():
     assert resolve_device("cpu").type == "cpu"
     with pytest.raises(InputError, match="device is 'gpu'; expected auto, cpu, cuda"):
         resolve_device("gpu")
-    with pytest.raises(InputError, match="'cuda:99' was asked for, but PyTorch sees"):
+    with pytest.raises(InputError, match="'cuda:99' was requested, but PyTorch sees"):
         resolve_device("cuda:99")
 
 

@@ -181,7 +181,7 @@ def test_modules_in_another_order_or_of_another_kind_are_named(folder, kinds):
 def test_prompts_that_are_not_supported_are_named(folder):
     path = folder / "config_sentence_transformers.json"
     path.write_text('{"default_prompt_name": "query", "prompts": {"passage": "p: "}}')
-    expect(folder, "has the default_prompt_name 'query', which is none of its prompts")
+    expect(folder, "has the default_prompt_name 'query', which is not one of its prompts")
     path.write_text('{"default_prompt_name": "query", "prompts": {"query": "q: "}}')
     rewrite(folder / "1_Pooling" / "config.json", include_prompt=False)
     expect(folder, "its Pooling leaves out the prompt 'q: ', which is not supported")

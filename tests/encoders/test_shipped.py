@@ -121,9 +121,9 @@ def test_languages_form_no_clusters_and_a_probe_tells_them_apart():
 
 
 def test_an_unknown_model_is_refused():
-    with pytest.raises(cg.InputError, match="brings no model 'scenes-traned'; did you mean 'scenes-trained'"):
+    with pytest.raises(cg.InputError, match="does not ship a model 'scenes-traned'; did you mean 'scenes-trained'"):
         cg.encoders.resolve_encoder("local-dir:shipped/scenes-traned")
-    with pytest.raises(cg.InputError, match=r"brings no model 'x'; known are local-dir:shipped/scenes-trained"):
+    with pytest.raises(cg.InputError, match=r"does not ship a model 'x'; known are local-dir:shipped/scenes-trained"):
         cg.encoders.resolve_encoder("mclip:shipped/x")
 
 

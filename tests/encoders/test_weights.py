@@ -51,9 +51,9 @@ def test_a_folder_gives_the_same_embeddings(model_folder, images, captions, file
 
 def test_the_activation_of_a_checkpoint_is_asked_for_and_used(tmp_path, images, captions):
     path = save(state_of("open_clip:tiny-vit/fresh", seed=1), tmp_path / "w.pt")
-    with pytest.raises(InputError, match=r"does not tell its activation; add quick_gelu=true .* or quick_gelu=false"):
+    with pytest.raises(InputError, match=r"does not state its activation; add quick_gelu=true .* or quick_gelu=false"):
         resolve_encoder(f"open_clip:tiny-vit@{path}")
-    with pytest.raises(InputError, match="is built with QuickGELU; for quick_gelu=false name tiny-vit"):
+    with pytest.raises(InputError, match="is built with QuickGELU; for quick_gelu=false, use tiny-vit"):
         resolve_encoder(f"open_clip:tiny-vit-quickgelu@{path}", quick_gelu=False)
     plain = load(f"open_clip:tiny-vit@{path}", quick_gelu=False)
     quick = load(f"open_clip:tiny-vit@{path}", quick_gelu=True)
@@ -86,7 +86,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(InputError, match="is a directory; a checkpoint file was expected"):
         resolve_encoder(f"open_clip:tiny-vit@{tmp_path}", quick_gelu=False)
     torch.save([torch.ones(2)], tmp_path / "list.pt")
-    with pytest.raises(InputError, match="holds no state dict"):
+    with pytest.raises(InputError, match="does not hold a state dict"):
         load(f"open_clip:tiny-vit@{tmp_path}/list.pt", quick_gelu=False)
     traced = torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))
     torch.jit.save(traced, tmp_path / "script.pt")

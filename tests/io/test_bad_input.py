@@ -208,7 +208,7 @@ def lance_without(piece):
 
 ROW = IMAGE[0]
 NO_ROWS = r"has no rows: none of its arrays .* is a matrix of floats"
-NO_NAME = "is no name of a modality"
+NO_NAME = "is not a modality name"
 EMPTY = pa.table({"image": pa.array([[], []], pa.list_(pa.float32()))})
 CODECS = [{"name": "numcodecs.pickle", "configuration": {}}]
 BAD = {
@@ -235,7 +235,10 @@ BAD = {
         (arrays(**{"0": cloud(), "text": cloud()}), NO_NAME),
         (arrays(**{"a-to-b": cloud(), "text": cloud()}), NO_NAME),
         (arrays(image=cloud(), images=cloud()), "several arrays of rows for image, image and images; keep one"),
-        (arrays(rows=cloud(), labels=np.arange(6)), r"has labels of shape \(6,\) for 7 rows; expected one a row"),
+        (
+            arrays(rows=cloud(), labels=np.arange(6)),
+            r"has labels of shape \(6,\) for 7 rows; expected one label per",
+        ),
         (arrays(rows=cloud(), Label=np.ones((7, 1))), "label"),
     ],
     "x.safetensors": [
@@ -247,12 +250,12 @@ BAD = {
     ],
     "x.pt": [
         (lambda path: torch.save({"a": 1}, path), "holds a dict; expected a tensor, or a dict of tensors by name"),
-        (lambda path: torch.save(Canary(), path), "pickles other objects, which is refused"),
+        (lambda path: torch.save(Canary(), path), "holds other pickled objects, which are refused"),
         (arrays(**{"a-to-b": cloud(), "text": cloud()}), NO_NAME),
     ],
     "x.parquet": [
-        (table(a=[1, 2], b=["x", "y"]), "has no vector column: none of a, b is a list of floating point"),
-        (table(a1=["x", "y"], a2=["x", "y"]), "has no vector column: none of a1, a2 is"),
+        (table(a=[1, 2], b=["x", "y"]), "has no vector column: none of a, b holds lists of floating point"),
+        (table(a1=["x", "y"], a2=["x", "y"]), "has no vector column: none of a1, a2 holds"),
         (table(v=[[1, 2], [3, 4]]), "has no vector column"),
         (table(v=[[1.0, 2.0], [3.0, 4.0], [5.0]]), "'v', is ragged: row 0 has 2 values and row 2 has 1"),
         (table(v=[[1.0, 2.0], None]), "has no vector in 1 of 2 rows"),
@@ -260,12 +263,15 @@ BAD = {
         (table(v=["[1,2]", "[1,true]"]), r"'v', has '\[1,true\]' in row 1; expected numbers"),
         (table(v=[[1.0, 2.0], [None, 4.0]]), "has 1 missing values inside its vectors"),
         (table(v=[[], []], k=[1, 2]), "has no vector column|rows without columns"),
-        (table(v=[[1.0]], **{"0": [[2.0]]}), "vector column '0' is no name of a modality"),
+        (table(v=[[1.0]], **{"0": [[2.0]]}), "vector column '0' is not a modality name"),
         *(
-            (table(item_id=ids, embedding=cloud(3).tolist()), "missing ids would pair with each other")
+            (table(item_id=ids, embedding=cloud(3).tolist()), "missing ids would be paired")
             for ids in (["a", None, None], [1, None, 2], ["a", "", "b"])
         ),
-        (table(id=[0.5, float("nan"), 1.0], embedding=cloud(3).tolist()), "missing ids would pair with each other"),
+        (
+            table(id=[0.5, float("nan"), 1.0], embedding=cloud(3).tolist()),
+            "missing ids would be paired",
+        ),
         *(
             (table(facts, embedding=cloud(3).tolist()), r"the metadata of .*x\.parquet")
             for facts in ("{", "[]", '{"modality": "pooled"}', '{"pair_on": 3}', "[" * 10_000, "\ud800")
@@ -277,10 +283,10 @@ BAD = {
         *((table(embedding=[[1.0]], modality=[value]), rf"'modality': .* {NO_NAME}") for value in (None, "pooled", 3)),
     ],
     "x.feather": [
-        (b"ARROW1\0\0" + bytes(100), r"is no readable \.feather file, damaged or cut short"),
+        (b"ARROW1\0\0" + bytes(100), r"is not a readable \.feather file: it is damaged or cut short"),
         (lambda path: feather.write_feather(EMPTY, path, compression="uncompressed"), "rows without columns"),
     ],
-    "x.arrow": [(b"ARROW1\0\0" + bytes(100), r"is no readable \.arrow file, damaged or cut short")],
+    "x.arrow": [(b"ARROW1\0\0" + bytes(100), r"is not a readable \.arrow file: it is damaged or cut short")],
     "x.csv": [
         ("0.5,1.5\n2.5\n", "Expected 2 columns, got 1"),
         ("0.5,1.5\n2.5,3.5,4.5\n", "Expected 2 columns, got 3"),
@@ -290,10 +296,10 @@ BAD = {
         ("v0,v1\n0.5,1.5\n2.5,3_5\n", "'v1', is not all numbers: Failed to parse string: '3_5'"),
         ("v0,v1\n0.5,1.5\n2.5,3-5\n", "'v1', is not all numbers: Failed to parse string: '3-5'"),
         ("a,b\n", "has no rows"),
-        ("x,y\n0.5,1.5\n", r"has no vector column: none of x, y is .* a text such as \[0\.1,0\.2\]"),
+        ("x,y\n0.5,1.5\n", r"has no vector column: none of x, y holds .* texts such as \[0\.1,0\.2\]"),
         ('id,v\n1,"[0.5,1]"\n2,"[0.5,1"\n', r"'v', has '\[0\.5,1' in row 1; expected numbers as in"),
         ('id,v\n1,"[0.5,1]"\n2,"[0.5]"\n', "'v', is ragged: row 0 has 2 values and row 1 has 1"),
-        ("a,a\n1,2\n", "has two columns of one name"),
+        ("a,a\n1,2\n", "has two columns with the same name"),
         ("item_id,v0,v1\n,1,2\nb,3,4\n", "item_id of embeddings is missing or empty in row 0"),
         ("a\0b,c\n1,2\n", "does not begin with a line of text"),
         (b"a,\xff\n1,2\n", "does not begin with a line of text"),
@@ -312,45 +318,48 @@ BAD = {
     ],
     "x.zarr": [
         (lambda path: path.mkdir(), "has no rows"),
-        (zarr_save(image=IMAGE, label=np.arange(4)), r"has labels of shape \(4,\) for 60 rows; expected one a row"),
+        (
+            zarr_save(image=IMAGE, label=np.arange(4)),
+            r"has labels of shape \(4,\) for 60 rows; expected one label",
+        ),
         (zarr_with_pickle, r"note/\.zarray asks for the codec 'pickle'"),
         (zarr(change={"codecs": CODECS}), "asks for the codec 'pickle'"),
         (zarr(change={"codecs": "pickle"}), "asks for the codec"),
         (zarr(change={"codecs": [7]}), "asks for the codec '7'"),
-        (zarr(change={"codecs": 7}), "is no readable zarr file"),
+        (zarr(change={"codecs": 7}), "is not a readable zarr file"),
         (zarr(chunks=(10, 8), shards=(20, 8)), "asks for the codec 'sharding_indexed'"),
-        (zarr_blosc_twice, "asks for the codec 'blosc', which is not read there"),
+        (zarr_blosc_twice, "asks for the codec 'blosc', which is not allowed in this place"),
         (zarr(change={"codecs": [{"name": "blosc"}, {"name": "zstd"}]}), "asks for the codec 'blosc'"),
-        (zarr_cut(0), "is no readable zarr file.*it has 2 of 3 chunks"),
-        (lambda path: zarr_cut(0.3, compressors=blosc())(path), "is no readable zarr file"),
-        (lambda path: zarr_cut(0.9, compressors=blosc())(path), "is no readable zarr file"),
-        (huge, "a chunk of .* takes .* in memory"),
+        (zarr_cut(0), "is not a readable zarr file.*it has 2 of 3 chunks"),
+        (lambda path: zarr_cut(0.3, compressors=blosc())(path), "is not a readable zarr file"),
+        (lambda path: zarr_cut(0.9, compressors=blosc())(path), "is not a readable zarr file"),
+        (huge, "a chunk of .* takes .* of memory"),
     ],
     "x.tar": [
         (tar(k0_npy=npy(np.array([Canary()]), allow_pickle=True)), "holds pickled Python objects"),
-        (tar(k0_npy=npy(IMAGE)), "are no vectors of one length and type"),
-        (tar(k0_npy=npy(ROW), k1_npy=npy(ROW[:3])), "are no vectors of one length and type"),
-        (tar(k0_npy=npy(ROW), k1_npy=npy(ROW.astype("f8"))), "are no vectors of one length and type"),
+        (tar(k0_npy=npy(IMAGE)), "are not all vectors of the same length and type"),
+        (tar(k0_npy=npy(ROW), k1_npy=npy(ROW[:3])), "are not all vectors of the same length and type"),
+        (tar(k0_npy=npy(ROW), k1_npy=npy(ROW.astype("f8"))), "are not all vectors of the same length and type"),
         (tar(k0_npy=npy(np.arange(4))), "holds int64 values; embeddings are"),
-        (tar(k0_npy=b"x" * 99), r"is no \.npy file"),
-        (tar(k0_npy=npy(ROW)[:-1]), "its header declares 32 bytes, it has 31"),
+        (tar(k0_npy=b"x" * 99), r"is not a \.npy file"),
+        (tar(k0_npy=npy(ROW)[:-1]), "its header declares 32 bytes, but it has 31"),
         (tar(k0_jpg=b"x", k0_txt=b"y"), "has no vectors: expected .npy files"),
-        (tar(k0_npy=npy(ROW), k0_json=b"{"), "is no readable JSON"),
+        (tar(k0_npy=npy(ROW), k0_json=b"{"), "is not readable JSON"),
         (tar(k0_npy=npy(ROW), k0_json=b"[1]"), "is .*: input should be a valid object"),
-        (tar(k0_npy=npy(ROW), k0_txt=b"\xff"), "is no readable text file"),
+        (tar(k0_npy=npy(ROW), k0_txt=b"\xff"), "is not a readable text file"),
         (tar(k0_npy=npy(ROW), k1_npy=npy(ROW), k0_NPY=npy(ROW)), "two samples '0'; each key"),
         (tar(k0_npy=npy(ROW), k0_image_npy=npy(ROW)), f"kinds of vector '' {NO_NAME}"),
     ],
     "x": [
         *(
-            (dataset_of(name), r"state\.json is no readable datasets file|is a directory")
+            (dataset_of(name), r"state\.json is not a readable datasets file|is a directory")
             for name in ("../y.arrow", "/etc/passwd", "", None, 3, "..")
         ),
         (lambda path: path.write_text("x"), "unknown extension.*known are"),
-        (lambda path: path.mkdir(), "is a directory, but neither a store nor a clip-retrieval folder"),
+        (lambda path: path.mkdir(), "is a directory without embeddings; expected a store, a clip-retrieval folder"),
         (lambda path: None, "x does not exist"),
     ],
-    "x.lance": [(lance_without(piece), "is no readable LanceDB file") for piece in ("data", "_versions")],
+    "x.lance": [(lance_without(piece), "is not a readable LanceDB file") for piece in ("data", "_versions")],
     "x.parqet": [("x", "unknown extension.*did you mean '.parquet'")],
     "x.zip": [(b"PK\x05\x06" + bytes(18), r"has the unknown extension '\.zip'")],
 }
@@ -583,7 +592,7 @@ def test_what_does_not_fit_is_refused(tmp_path, monkeypatch, case):
     write, needed, what = SIZES[case]
     path = write(tmp_path)
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: needed(path) - 1)
-    with pytest.raises(InputError, match=f"{what}.*in memory and there are"):
+    with pytest.raises(InputError, match=f"{what}.*of memory, but only"):
         read(path)
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: 4 * needed(path))
     assert len(read(path)["image"]) in (5, 60, 500, STREAMED)
@@ -599,7 +608,7 @@ def test_an_index_that_declares_more_than_its_file_has(tmp_path):
     place = content.rindex(N.to_bytes(8, "little"))
     content[place : place + 8] = (2**33).to_bytes(8, "little")
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"is no readable FAISS file.*limit") as caught:
+    with pytest.raises(InputError, match=r"is not a readable FAISS file.*limit") as caught:
         read(path)
     assert "bad_alloc" not in str(caught.value) and "memory" not in str(caught.value)
     assert [limit() for limit in limits] == before
@@ -613,7 +622,7 @@ def test_an_index_with_an_id_more_than_rows(tmp_path):
         assert content[place : place + 8] == N.to_bytes(8, "little")
         content[place : place + 8] = (N + 1).to_bytes(8, "little")
     path.write_bytes(content + N.to_bytes(8, "little"))
-    with pytest.raises(InputError, match="is no readable FAISS file"):
+    with pytest.raises(InputError, match="is not a readable FAISS file"):
         read(path)
 
 
@@ -625,5 +634,5 @@ def test_an_index_of_more_rows_than_it_has_bytes(tmp_path, monkeypatch):
     index = faiss.read_index(str(path))
     index.ntotal += 1
     monkeypatch.setattr(faiss, "read_index", lambda *_: index)
-    with pytest.raises(InputError, match=rf"is no readable FAISS file.*bytes for {N + 1} rows"):
+    with pytest.raises(InputError, match=rf"is not a readable FAISS file.*bytes for {N + 1} rows"):
         read(path)

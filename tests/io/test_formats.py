@@ -119,7 +119,7 @@ def test_large_files_are_memory_mapped(tmp_path, monkeypatch):
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: path.stat().st_size // 2)  # more than there is
     assert_same_bits(read(path)["x"].vectors, cloud(1000, 50))
     torch.save(torch.from_numpy(cloud(1000, 50)), path, _use_new_zipfile_serialization=False)
-    with pytest.raises(InputError, match="in memory and there are"):
+    with pytest.raises(InputError, match="of memory, but only"):
         read(path)
 
 
@@ -159,7 +159,7 @@ def test_rows_of_an_index_are_in_the_order_of_their_ids(tmp_path, factory, ids, 
     "factory", ["PQ2x4", "SQ8", "IVF4,Flat", "IVF4,PQ2x4", "PCA4,Flat", "PQ2x4,RFlat", "HNSW4,SQ8"]
 )
 def test_an_index_without_its_rows_in_order_is_refused(tmp_path, factory):
-    with pytest.raises(InputError, match=r"is a FAISS Index\w+, not a flat index or HNSW on one"):
+    with pytest.raises(InputError, match=r"is a FAISS Index\w+; expected a flat index or HNSW on one"):
         read(written.faiss(tmp_path, factory))
 
 
@@ -173,7 +173,7 @@ def test_an_index_with_a_table_of_its_rows(tmp_path, held):
         assert found[modality].item_id.tolist() == IDS[start::2]
         assert found[modality].metadata["note"].tolist() == NOTES[start::2]
     pq.write_table(pa.table({name: column[1:] for name, column in columns.items()}), tmp_path / "items.parquet")
-    with pytest.raises(InputError, match=r"has 60 rows in index\.faiss and fewer in items\.parquet"):
+    with pytest.raises(InputError, match=r"has 60 rows in index\.faiss, but fewer in items\.parquet"):
         read(tmp_path)
 
 
@@ -196,7 +196,7 @@ def test_columns_belong_to_the_rows(tmp_path, capsys, kind):
         "tags": [[1, 2], [3], []],
         "part": ["x", "y", "x"],
     }
-    assert "which are no plain columns: picture, raw" in capsys.readouterr().err
+    assert "because they are not plain columns: picture, raw" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -250,11 +250,11 @@ def test_a_table_that_does_not_say_what_pairs_or_which_modality_rows_are_of_is_r
     columns["note"] = ["some", "texts", None, "or none"]
     pq.write_table(pa.table(columns), tmp_path / "x.parquet")
     assert [*read_sets(tmp_path / "x.parquet")] == ["x"]
-    assert capsys.readouterr().err.endswith("under another name, rename that one: kind\n")
+    assert capsys.readouterr().err.endswith("rename it to 'modality': kind\n")
     columns["modality"] = columns.pop("kind")
     pq.write_table(pa.table(columns), tmp_path / "x.parquet")
     assert [*read_sets(tmp_path / "x.parquet")] == ["image", "text"]
-    assert "'item_id' with the same value in rows that pair" in (said := capsys.readouterr().err)
+    assert "'item_id' with the same value in paired rows" in (said := capsys.readouterr().err)
     assert said.endswith("other columns are note\n") and "rename" not in said
     columns["item_id"] = ["a", "a", "b", "b"]
     pq.write_table(pa.table(columns), tmp_path / "x.parquet")
@@ -373,11 +373,11 @@ SPOILED = {
     ),
     "lacks shard 1 of metadata": lambda folder: (folder / "metadata" / "metadata_1.parquet").unlink(),
     "lacks shard 1 of image": lambda folder: (folder / "img_emb" / "img_emb_1.npy").unlink(),
-    r"text_emb_1\.npy and text_emb_01\.npy are the same shard twice": (
+    r"text_emb_1\.npy and text_emb_01\.npy have the same shard number": (
         lambda folder: np.save(folder / "text_emb" / "text_emb_01.npy", cloud(3))
     ),
     r"has no shards such as img_emb/img_emb_0\.npy": lambda folder: [each.unlink() for each in folder.glob("*_emb/*")],
-    r"img_emb_1\.npy is no readable \.npy file": _truncated,
+    r"img_emb_1\.npy is not a readable \.npy file": _truncated,
 }
 
 
@@ -418,10 +418,10 @@ def test_a_folder_has_a_file_for_each_modality(tmp_path, capsys):
 
 def test_a_folder_without_rows_or_with_a_name_that_pipelines_cannot_carry_is_refused(tmp_path):
     np.save(tmp_path / "labels.npy", np.arange(7))
-    with pytest.raises(InputError, match="is a directory, but neither a store nor"):
+    with pytest.raises(InputError, match="is a directory without embeddings; expected a store"):
         read(tmp_path)
     np.save(tmp_path / "a+b.npy", cloud())
-    with pytest.raises(InputError, match=r"a\+b\.npy 'a\+b' is no name of a modality"):
+    with pytest.raises(InputError, match=r"a\+b\.npy 'a\+b' is not a modality name"):
         read(tmp_path)
 
 
@@ -484,15 +484,15 @@ def test_two_files_are_images_and_texts_unless_they_say_otherwise(tmp_path, caps
     found = read_sets(plain, other)
     assert {name: side.vectors.tolist() for name, side in found.items()} == {"image": a.tolist(), "text": b.tolist()}
     assert [*read_sets(plain, text)] == ["image", "text"]
-    assert "whatever their order" not in capsys.readouterr().err
+    assert "despite their order" not in capsys.readouterr().err
     assert {side.modality for side in read_sets(text, image).values()} == {"image", "text"}
-    assert "whatever their order" in capsys.readouterr().err
+    assert "despite their order" in capsys.readouterr().err
     assert {name: side.modality for name, side in read_sets(text, text).items()} == {"image": "image", "text": "text"}
     assert "both sets hold text rows" in capsys.readouterr().err
-    with pytest.raises(InputError, match="holds text rows, and so does a set before it; give one set of each"):
+    with pytest.raises(InputError, match="holds text rows, and so does an earlier set; give one set of each"):
         read_sets(text, plain)
     assert [*read_sets(plain, other, image)] == ["a", "b", "image"]
-    with pytest.raises(InputError, match="holds image rows, and so does a set before it"):
+    with pytest.raises(InputError, match="holds image rows, and so does an earlier set"):
         read_sets(image, image, plain)
 
 

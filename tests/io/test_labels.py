@@ -41,15 +41,15 @@ def test_the_only_column_of_a_table_needs_no_name(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.csv", b"a,b\n1,2\n", "has the columns a, b; expected a single one, or one called 'label'"),
-        ("x.csv", b"a,label\n1,2\n3,\n", "has no label for 1 of 2 rows, the first is row 1"),
+        ("x.csv", b"a,b\n1,2\n", "has the columns a, b; expected a single column, or one called 'label'"),
+        ("x.csv", b"a,label\n1,2\n3,\n", "has no label for 1 of 2 rows, first in row 1"),
         ("x.csv", b"a,label\n1,2\n3\n", "Expected 2 columns, got 1: 3"),
-        ("x.txt", b"ape\n\nbee\n", "has no label for 1 of 3 rows, the first is row 1"),
+        ("x.txt", b"ape\n\nbee\n", "has no label for 1 of 3 rows, first in row 1"),
         ("x.txt", b"\xff\xfe\x00", "is not a text file in UTF-8"),
         ("x.txt", b"", r"is empty \(0 bytes\)"),
-        ("x.npy", b"ape\nbee\n", r"is no \.npy file"),
-        ("x.parquet", b"ape\nbee\n", r"is no readable \.parquet file"),
-        ("x.xlsx", b"x", r"is no label file; expected \.npy, \.pt, \.txt"),
+        ("x.npy", b"ape\nbee\n", r"is not a \.npy file"),
+        ("x.parquet", b"ape\nbee\n", r"is not a readable \.parquet file"),
+        ("x.xlsx", b"x", r"is not a label file; expected \.npy, \.pt, \.txt"),
     ],
 )
 def test_label_files_that_are_wrong(tmp_path, name, content, message):
@@ -61,9 +61,9 @@ def test_label_files_that_are_wrong(tmp_path, name, content, message):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.ones((2, 2), int), r"int64 values of shape \(2, 2\); labels are one value a row"),
+        (np.ones((2, 2), int), r"int64 values of shape \(2, 2\); expected one label per row"),
         (np.ones(2, complex), "complex128 values"),
-        (np.array([1.0, np.nan]), "no label for 1 of 2 rows, the first is row 1"),
+        (np.array([1.0, np.nan]), "no label for 1 of 2 rows, first in row 1"),
         (np.array([{}, 1], dtype=object), "pickled Python objects"),
     ],
 )
@@ -84,7 +84,7 @@ def test_labels_belong_to_the_sets_of_their_length(capsys):
     sets = {"image": Embeddings(cloud(4), "image"), "text": Embeddings(cloud(5), "text")}
     found = with_labels(sets, LABELS)
     assert list(found["image"].labels) == LABELS and found["text"].labels is None
-    assert "the 4 labels are not those of the 5 text rows" in capsys.readouterr().err
+    assert "the 4 labels do not belong to the 5 text rows" in capsys.readouterr().err
     with pytest.raises(InputError, match="3 labels were given for 4 image rows and 5 text rows"):
         with_labels(sets, LABELS[:3])
     with pytest.raises(InputError, match="label"):

@@ -90,11 +90,11 @@ def test_a_disk_that_fails_is_not_called_damage(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
-        ("npy", header((7 * TIB // 4,)), "its header declares 7696581394432 bytes, it has 0"),
+        ("npy", header((7 * TIB // 4,)), "its header declares 7696581394432 bytes, but it has 0"),
         ("npy", header((-1, 3)) + bytes(12), "its header declares -12 bytes"),
         ("npy", header((2**31, 2**31, 2**31)), "its header declares"),
         ("npz", zipped(a=header((7 * TIB,))), "its header declares"),
-        ("npz", encrypted(zipped(a=npy_bytes(ROWS))), r"is no readable \.npz file.*encrypted"),
+        ("npz", encrypted(zipped(a=npy_bytes(ROWS))), r"is not a readable \.npz file.*encrypted"),
         ("npz", zipped(a=b"no array"), "it does not begin with"),
         (
             "safetensors",
@@ -103,7 +103,7 @@ def test_a_disk_that_fails_is_not_called_damage(tmp_path, monkeypatch):
         ),
         ("safetensors", b"\xff" * 16, "readable"),
         ("pt", torch_bytes({"a": torch.ones(3)}, old=True)[:40], "it is damaged"),
-        ("pt", pickle.dumps(Runs()), "pickles other objects, which is refused"),
+        ("pt", pickle.dumps(Runs()), "holds other pickled objects, which are refused"),
     ],
 )
 def test_what_a_file_declares_is_checked_and_nothing_is_run(tmp_path, monkeypatch, kind, content, message):
@@ -118,7 +118,7 @@ def test_what_a_file_declares_is_checked_and_nothing_is_run(tmp_path, monkeypatc
 def test_what_does_not_fit_into_the_memory_is_not_begun(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: 10)
     (tmp_path / "x").write_bytes(GOOD[kind][0])
-    with pytest.raises(InputError, match=r"GB in memory and there are 1e-08 GB"):
+    with pytest.raises(InputError, match=r"GB of memory, but only 1e-08 GB"):
         GOOD[kind][1](tmp_path / "x")
 
 
@@ -137,7 +137,7 @@ def test_an_array_that_is_not_mapped_has_to_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: ROWS.nbytes - 1)
     (tmp_path / "x").write_bytes(GOOD["npy"][0])
     assert reading.read_npy(tmp_path / "x").shape == ROWS.shape
-    with pytest.raises(InputError, match="in memory and there are"):
+    with pytest.raises(InputError, match="of memory, but only"):
         reading.read_npy(tmp_path / "x", mmap=False)
 
 
@@ -160,21 +160,21 @@ def test_an_archive_of_zeros_is_measured_before_it_is_unpacked(tmp_path, monkeyp
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: 2**24)
     (tmp_path / "x").write_bytes(zipped(a=header((2**25,), "|u1") + bytes(2**25)))
     assert (tmp_path / "x").stat().st_size < 2**17
-    with pytest.raises(InputError, match=r"0\.0336 GB in memory"):
+    with pytest.raises(InputError, match=r"0\.0336 GB of memory"):
         reading.read_npz(tmp_path / "x")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no readable JSON"),
-        ("[" * 100_000, "is no readable JSON .*recursion limit"),
-        ("[" * 300 + "]" * 300, "is no readable JSON .*recursion limit"),
-        ("9" * 5000, "is no readable JSON .*number out of range"),
-        ("[NaN]", "is no readable JSON"),
-        ("-Infinity", "is no readable JSON .*invalid number"),
-        ('"\\ud800"', "is no readable JSON"),
-        ("\x1b[31m", "is no readable JSON"),
+        ("{", "is not readable JSON"),
+        ("[" * 100_000, "is not readable JSON .*recursion limit"),
+        ("[" * 300 + "]" * 300, "is not readable JSON .*recursion limit"),
+        ("9" * 5000, "is not readable JSON .*number out of range"),
+        ("[NaN]", "is not readable JSON"),
+        ("-Infinity", "is not readable JSON .*invalid number"),
+        ('"\\ud800"', "is not readable JSON"),
+        ("\x1b[31m", "is not readable JSON"),
         ('{"n": "7"}', "^n of .* is '7': input should be a valid integer"),
         ('{"n": 1.5}', "^n of .* is 1.5: input should be a valid integer"),
         ('{"m": 7}', " lacks n;"),
@@ -224,7 +224,7 @@ def test_paths_that_are_no_file(tmp_path, case):
 
 def test_a_column_twice(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "x")
-    with pytest.raises(InputError, match="has two columns of one name"):
+    with pytest.raises(InputError, match="has two columns with the same name"):
         reading.read_table(tmp_path / "x")
 
 
@@ -261,7 +261,7 @@ def test_a_small_table_that_decodes_to_much_is_refused_before_it_is(tmp_path, mo
     assert len(content) < 50_000 and decoded.nbytes > 500_000
     monkeypatch.setattr(reading.memory, "memory", lambda: 500_000)
     before = pa.total_allocated_bytes()
-    with pytest.raises(InputError, match=r"x, decoded, takes .* in memory and there are 0.0005 GB"):
+    with pytest.raises(InputError, match=r"x, decoded, takes .* of memory, but only 0.0005 GB"):
         reading.read_table(tmp_path / "x")
     assert pa.total_allocated_bytes() - before < 500_000
     monkeypatch.undo()
@@ -309,7 +309,7 @@ class PanicException(BaseException):
 
 
 def test_a_panic_is_damage_and_an_interrupt_is_not():
-    with pytest.raises(InputError, match=r"x is no readable \.x file, damaged or cut short \(boom\)"):  # noqa: SIM117
+    with pytest.raises(InputError, match=r"x is not a readable \.x file: it is damaged or cut short \(boom\)"):  # noqa: SIM117
         with reading.reading_with("x", ".x"):
             raise PanicException("boom")
     with pytest.raises(KeyboardInterrupt), reading.reading_with("x", ".x"):

@@ -194,7 +194,7 @@ def test_what_cannot_be_exported(tmp_path):
     calls = {
         "unknown format 'fais'; did you mean 'faiss'": (image, "out", "fais"),
         r"different numbers of columns \(image 3, text 2\)": ({"image": image, "text": text}, "out", "faiss"),
-        "is one file and there are 2 modalities; give a folder": (
+        "is one file, but there are 2 modalities; give a folder": (
             {"image": image, "text": text},
             "out.parquet",
             "parquet",
@@ -214,7 +214,7 @@ def test_another_layout_of_faiss_is_refused(tmp_path, monkeypatch):
     faiss = pytest.importorskip("faiss")
     whole = faiss.serialize_index
     monkeypatch.setattr(faiss, "serialize_index", lambda index: np.append(whole(index), np.uint8(0)))
-    with pytest.raises(InputError, match="writes a flat index in a layout of its own"):
+    with pytest.raises(InputError, match="writes flat indexes in another layout"):
         cg.export(sets(), tmp_path / "out", to="faiss")
 
 

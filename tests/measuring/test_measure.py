@@ -161,9 +161,9 @@ def test_the_command_line_writes_the_same_file(paths, options, folder, monkeypat
 REFUSED = {
     "{} and a set": (({"image": X}, Y), {}, "a mapping of sets and another set were given; put all sets into the map"),
     "empty mapping": (({},), {}, "the mapping of sets is empty; expected modality → embeddings, as in {'image': x}"),
-    "no name": (({"a+b": X},), {}, r"modality 'a\+b' is no name of a modality; expected letters"),
+    "no name": (({"a+b": X},), {}, r"modality 'a\+b' is not a modality name; expected letters"),
     "three arrays": ((X, Y, Z), {}, "3 sets were given by position, but only the first two have default names; give"),
-    "contradiction": ((X, "image.npy"), {}, "holds image rows, and so does a set before it; give one set of each"),
+    "contradiction": ((X, "image.npy"), {}, "holds image rows, and so does an earlier set; give one set of each"),
     "no file": (("nope.npy",), {}, "nope.npy does not exist; a file of embeddings was expected"),
     "one row": ((X[:1],), {}, "rows has 1 row; expected at least 2"),
     "NaN": ((np.where(X > 9, X, np.nan), Y), {}, "image has NaN or infinity in row 0; remove or repair such rows"),
@@ -179,7 +179,7 @@ REFUSED = {
     "group": ((X,), {"labels": [0, *[1] * (N - 1)], "by": "label"}, "in the group of label 0: rows has 1 row"),
     "many blocks": ((X,), {"blocks": N + 1}, "blocks is 41; expected 0 or from 2 to the number of items, which is 40"),
     "two of one": ((cg.Embeddings(X, "audio"), cg.Embeddings(Y, "audio")), {}, "the second set holds audio rows, and"),
-    "reserved": (({"both": X},), {}, r"modality 'both' is no name of a modality: \[both\] stands for several"),
+    "reserved": (({"both": X},), {}, r"modality 'both' is not a modality name: \[both\] stands for several"),
     "one block": ((X,), {"blocks": 1}, "blocks is 1; expected 0 or from 2 to the number of items, which is 40"),
 }  # fmt: skip
 

@@ -60,7 +60,7 @@ def test_half_precision_autocast_and_rows_of_any_scale(scale):
             lambda: CosReg(1.0)(torch.eye(3) * torch.tensor([[1.0], [1e-40], [1.0]])),
             "row 1 of the hidden states is so short",
         ),
-        (lambda: CosReg(1.0)(cloud(2, 3, 4), torch.zeros(2, 3).int()), "mask leaves none of 6 rows"),
+        (lambda: CosReg(1.0)(cloud(2, 3, 4), torch.zeros(2, 3).int()), "mask leaves out all 6 rows"),
     ],
 )
 def test_errors(call, message):

@@ -117,7 +117,7 @@ def test_inside_a_model_it_goes_to_its_device_but_keeps_its_precision():
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ([], "there are no batches"),
+        ([], "the sample has no batches"),
         (torch.ones(1, 3), "the sample has fewer than 2 rows, or entries that are not finite"),
         ([torch.ones(5, 3), torch.ones(5, 4)], "dimension 3 and 4 cannot be merged"),
         ([torch.ones(2)], r"float32 \(2,\); expected floating point"),

@@ -207,8 +207,8 @@ def close(found, expected, scale=None):
         (lambda: IStar(1.0)([torch.eye(3), torch.eye(2)]), r"\(3, 3\), float32 \(2, 2\); expected"),
         (lambda: IStar(1.0)(torch.ones(0, 2)), r"float32 \(0, 2\); expected"),
         (lambda: IStar(1.0)(torch.ones(2, 3, 4), torch.ones(2, 4)), r"mask is \(2, 4\); expected \(2, 3\)"),
-        (lambda: IStar(1.0)(torch.ones(2, 3, 4), torch.zeros(2, 3).bool()), "mask leaves none of 6 rows"),
-        (lambda: with_c_0(np.eye(4))(torch.eye(3)), "C_0 has dimension 4, the hidden states 3"),
+        (lambda: IStar(1.0)(torch.ones(2, 3, 4), torch.zeros(2, 3).bool()), "mask leaves out all 6 rows"),
+        (lambda: with_c_0(np.eye(4))(torch.eye(3)), "C_0 has dimension 4, but the hidden states have 3"),
     ],
 )  # fmt: skip
 def test_errors(call, message):

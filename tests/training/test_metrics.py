@@ -237,22 +237,22 @@ def dimensions(*several):
     ("call", "message"),
     [
         (lambda: EmbeddingGeometry("image", "image"), "modalities are image, image; expected different names"),
-        (lambda: EmbeddingGeometry("image", "both"), "is no name of a modality"),
+        (lambda: EmbeddingGeometry("image", "both"), "is not a modality name"),
         (lambda: EmbeddingGeometry(measures=["isoscor"]), "unknown measure 'isoscor'; did you mean 'isoscore'"),
         (lambda: EmbeddingGeometry(measures=3), "measures = 3; expected names"),
         (lambda: EmbeddingGeometry(measures=["silhouette"]), "silhouette takes labeled rows; a live metric has rows"),
         (
             lambda: EmbeddingGeometry("rows", measures=["modality_gap"]),
-            "compares two modalities, and there is one, rows",
+            "compares two modalities, but there is only one, rows",
         ),
         (
             lambda: EmbeddingGeometry(measures=[]),
             "measures is empty; expected names, or None for the usual ones",
         ),
-        (lambda: dimensions(24, 5), "rows have dimension 5, those before had 24; reset the metric"),
+        (lambda: dimensions(24, 5), "rows have dimension 5, but earlier rows had 24; reset the metric"),
         (lambda: EmbeddingGeometry(kept=1), "kept = 1; expected a whole number from 2 on"),
         (lambda: EmbeddingGeometry().update(torch.ones(2, 2)), r"expected update\(image=…, text=…\)"),
-        (lambda: EmbeddingGeometry().update(image=torch.ones(2, 2)), "rows of image are given; expected update"),
+        (lambda: EmbeddingGeometry().update(image=torch.ones(2, 2)), "rows of image were given; expected update"),
         (
             lambda: EmbeddingGeometry().update(image=torch.ones(2, 2), text=torch.ones(3, 2)),
             r"image has shape \(2, 2\) and text has shape \(3, 2\); expected pairs in one space",

@@ -232,10 +232,19 @@ def test_the_alarm_warns_once_and_is_logged():
         (lambda: GeometryMonitor(embed=embed).step("x"), "step = 'x'; expected a whole number from 0 on"),
         (lambda: GeometryMonitor().step(1), "step was given no features"),
         (lambda: GeometryMonitor().measure(1), "there is no probe to measure"),
-        (lambda: GeometryMonitor(embed=lambda model: [PROBE]).measure(1), "embed gave Tensor; expected a mapping of"),
+        (
+            lambda: GeometryMonitor(embed=lambda model: [PROBE]).measure(1),
+            "embed returned Tensor; expected a mapping",
+        ),
         (lambda: GeometryMonitor(embed={"image": PROBE}), "embed = {.*; expected a function of the model"),
-        (lambda: GeometryMonitor(embed=lambda model: None).measure(1), "embed gave NoneType; expected a mapping of"),
-        (lambda: GeometryMonitor(embed=lambda model: iter([])).measure(1), "embed gave no rows; expected a mapping"),
+        (
+            lambda: GeometryMonitor(embed=lambda model: None).measure(1),
+            "embed returned NoneType; expected a mapping",
+        ),
+        (
+            lambda: GeometryMonitor(embed=lambda model: iter([])).measure(1),
+            "embed returned no rows; expected a",
+        ),
     ],
 )
 def test_wrong_arguments_are_a_sentence(call, message):

@@ -172,9 +172,9 @@ def test_no_flipped_bit_goes_unnoticed(saved):
 def test_files_that_are_no_maps(saved, tmp_path):
     _, path = saved()
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"is no readable \.safetensors file, damaged or cut short"):
+    with pytest.raises(InputError, match=r"is not a readable \.safetensors file: it is damaged or cut short"):
         Pipeline.load(path)
-    for content, message in ((b"hello, this is no map", "no readable .safetensors file"), (b"", "is empty")):
+    for content, message in ((b"hello, this is no map", "not a readable .safetensors file"), (b"", "is empty")):
         path.write_bytes(content)
         with pytest.raises(InputError, match=message):
             Pipeline.load(path)

@@ -56,14 +56,14 @@ class _Group(TyperGroup):
         return [*super().list_commands(ctx), *(entry.name for entry in of_packages("clip_geometry.commands"))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = super().get_command(ctx, cmd_name)
-        if found is None:
+        command = super().get_command(ctx, cmd_name)
+        if command is None:
             for entry in of_packages("clip_geometry.commands"):
                 if entry.name == cmd_name:
-                    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-                    _add(one, entry.name, entry.load())
-                    found = typer.main.get_command(one)
-        return found
+                    only = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+                    _add(only, entry.name, entry.load())
+                    command = typer.main.get_command(only)
+        return command
 
 
 def _add(app: typer.Typer, name: str, command: Callable) -> None:
@@ -84,8 +84,8 @@ for name, command in COMMANDS.items():
     _add(app, name, command)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         from importlib.metadata import version
 
         print(f"clip-geometry {version('clip-geometry')}")
@@ -110,7 +110,7 @@ def main() -> None:
     return_large_blocks()
     _prepare_streams()
     with warnings.catch_warnings():
-        warnings.showwarning = _in_one_line(warnings.showwarning)
+        warnings.showwarning = _on_one_line(warnings.showwarning)
         try:
             _run()
         finally:
@@ -142,11 +142,11 @@ def _flush() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # e.g. `| head`, which is not an error
             raise SystemExit(1) from None
-        _complain(f"standard output cannot be written to: {error.strerror}")
+        _report(f"standard output cannot be written to: {error.strerror}")
         raise SystemExit(2) from None
 
 
-def _in_one_line(show_foreign: Callable[..., None]) -> Callable[..., None]:
+def _on_one_line(show_foreign: Callable[..., None]) -> Callable[..., None]:
     """Return a function that shows warnings of this package like errors, each of them once."""
     seen = set()
 
@@ -155,13 +155,13 @@ def _in_one_line(show_foreign: Callable[..., None]) -> Callable[..., None]:
             show_foreign(message, category, *place, **more)
         elif str(message) not in seen:
             seen.add(str(message))
-            _complain(f"warning: {message}")
+            _report(f"warning: {message}")
 
     return show
 
 
-def _complain(message: str) -> None:
-    """Print a message as one line, shortened if it is too long."""
+def _report(message: str) -> None:
+    """Print a message as one line on stderr, shortened if it is too long."""
     note(f"clip-geometry: {shortened(printable(message), MOST)}")
 
 
@@ -172,28 +172,29 @@ def _run() -> None:
     except BrokenPipeError:  # `| head` has seen enough
         raise SystemExit(1) from None
     except Exception as error:
+        sentence = _sentence(error)
         if hasattr(error, "format_message"):  # a usage error of typer
-            _complain_of_usage(error)
-        elif "--debug" in sys.argv or (sentence := _sentence(error)) is None:
+            _report_usage_error(error)
+        elif "--debug" in sys.argv or sentence is None:
             raise
         else:
-            _complain(sentence)
+            _report(sentence)
         raise SystemExit(2) from None
     if status == INTERRUPTED:  # typer's status after Ctrl-C
         command = next((argument for argument in arguments if not argument.startswith("-")), "")
-        resumes = f"; the same {command} command continues" if command in ("embed", "run") else ""
-        _complain(f"interrupted{resumes}")
+        hint = f"; run the same {command} command again to continue" if command in ("embed", "run") else ""
+        _report(f"interrupted{hint}")
     raise SystemExit(status)  # commands return None, which means success
 
 
-def _complain_of_usage(error: Any) -> None:
+def _report_usage_error(error: Any) -> None:
     if type(error).__name__ == "NoArgsIsHelpError":  # no command was given
         with suppress(BrokenPipeError):  # `| head` has seen enough
             print(error.format_message())
         return
     path = getattr(getattr(error, "ctx", None), "command_path", "clip-geometry")
-    said = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
-    _complain(f"{said} (see {path} --help)")
+    message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+    _report(f"{message} (see {path} --help)")
 
 
 def _sentence(error: Exception) -> str | None:
@@ -203,8 +204,8 @@ def _sentence(error: Exception) -> str | None:
     if is_out_of_memory(error):
         return out_of_memory(error)
     if isinstance(error, OSError):  # permissions, a full disk
-        what = (
-            f"cannot use {shown(Path(str(error.filename)))}" if error.filename else "a file cannot be written or read"
-        )
-        return f"{what}: {error.strerror or error}"
+        problem = "a file cannot be written or read"
+        if error.filename:
+            problem = f"cannot use {shown(Path(str(error.filename)))}"
+        return f"{problem}: {error.strerror or error}"
     return None

@@ -23,18 +23,18 @@ Rows = Sequence[Sequence[str]]
 
 def doctor(json_file: JsonFile = None) -> None:
     """Shows versions, devices, optional packages and folders. Exits with 1 if a required package is missing or old."""
-    requirements = [Requirement(each) for each in requires("clip-geometry") or ()]
-    needed = [each for each in requirements if each.marker is None]
-    problems = [(each.name, problem) for each in needed if (problem := _problem(each))]
+    requirements = [Requirement(line) for line in requires("clip-geometry") or ()]
+    required = [requirement for requirement in requirements if requirement.marker is None]
+    problems = [problem for problem in map(_problem, required) if problem]
     table = Table(
         [TableColumn("name", "name"), TableColumn("here")],
         {
             "System": _system(),
-            "Required packages": [[each.name, _version(each.name) or "missing"] for each in needed],
+            "Required packages": [[package.name, _version(package.name) or "missing"] for package in required],
             "Optional packages": list(_optional(requirements)),
             "Environment": [[name, os.environ.get(name, "not set")] for name in VARIABLES],
         },
-        verdict=[f"{name} {problem}." for name, problem in problems] or ["All required packages are installed."],
+        verdict=problems or ["All required packages are installed."],
         named_groups=True,
     )
     table.print()
@@ -62,18 +62,19 @@ def _devices() -> str:
         import torch
     except (ImportError, OSError) as error:  # a library that torch needs is missing or has the wrong version
         return f"unknown, torch cannot be imported: {error}"
-    found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
-        return "Apple MPS, which has no float64: measures need the CPU"
-    return ", ".join(f"{each.name} ({each.total_memory / 1e9:.1f} GB)" for each in found) or "none that torch can use"
+        return "Apple MPS, which does not support float64: measures need the CPU"
+    gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    return ", ".join(f"{gpu.name} ({gpu.total_memory / 1e9:.1f} GB)" for gpu in gpus) or "none that torch can use"
 
 
 def _optional(requirements: Sequence[Requirement]) -> Iterator[Sequence[str]]:
     """Yield (name, version) of the packages of the extras, or how to install them."""
-    for each in requirements:
-        extra = "" if each.marker is None else str(each.marker).rpartition("extra == ")[2].strip("\"'")
-        if extra and extra not in NOT_LISTED and each.name != "clip-geometry":
-            yield [each.name, _version(each.name) or f'not installed; pip install "{each.name}{each.specifier}"']
+    for requirement in requirements:
+        name = requirement.name
+        extra = "" if requirement.marker is None else str(requirement.marker).rpartition("extra == ")[2].strip("\"'")
+        if extra and extra not in NOT_LISTED and name != "clip-geometry":
+            yield [name, _version(name) or f'not installed; pip install "{name}{requirement.specifier}"']
 
 
 def _version(package: str) -> str | None:
@@ -84,9 +85,9 @@ def _version(package: str) -> str | None:
 
 
 def _problem(requirement: Requirement) -> str:
-    """Return what is wrong with a required package, "" if nothing is wrong."""
-    found = _version(requirement.name)
-    if found is None:
-        return "is missing"
-    fits = requirement.specifier.contains(found, prereleases=True)
-    return "" if fits else f"is {found}, but {requirement.specifier} is needed"
+    """Return a sentence about what is wrong with a required package; "" if nothing is wrong."""
+    installed = _version(requirement.name)
+    if installed is None:
+        return f"{requirement.name} is missing."
+    fits = requirement.specifier.contains(installed, prereleases=True)
+    return "" if fits else f"{requirement.name} is {installed}, but {requirement.specifier} is needed."

@@ -28,26 +28,26 @@ REPAIRS_AND_STEPS = options.NameList(
 def diagnose(
     paths: options.Sources,
     labels: options.SetLabels = None,
-    other: Annotated[Path | None, Option(help="another split, in which copies of these rows are leakage")] = None,
-    relevant: Annotated[Literal["labels", "pairs"] | None, Option(help="what a query should find")] = None,
+    other: Annotated[Path | None, Option(help="another split; copies of these rows in it are leakage")] = None,
+    relevant: Annotated[Literal["labels", "pairs"] | None, Option(help="what makes an item relevant")] = None,
     want: Annotated[
-        Literal["both", "pairs"], Option(help="the goal: a list of relevant items of both modalities, or the partner")
+        Literal["both", "pairs"], Option(help="the goal: relevant items of both modalities, or only the partner")
     ] = "both",
-    repairs: Annotated[str | None, options.REPAIRS.option("names (list repairs); '' compares none")] = None,
-    splits: Annotated[int, Option(help="random halves that repairs are compared on", min=1, max=1000)] = 10,
+    repairs: Annotated[str | None, options.REPAIRS.option("names (list repairs); '' for none")] = None,
+    splits: Annotated[int, Option(help="number of random halves to compare repairs on", min=1, max=1000)] = 10,
     seed: Annotated[int, Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
     json_file: Annotated[Path | None, Option("--json", help="also write everything to this new file")] = None,
-    figure: Annotated[Path | None, Option(help="also draw what repairs find and cost: .png, .svg, .pdf")] = None,
+    figure: Annotated[Path | None, Option(help="also plot what repairs find and cost: .png, .svg, .pdf")] = None,
     write: Annotated[Path | None, Option(help="save the recommended repair to this .safetensors file")] = None,
     repair: Annotated[str | None, options.REPAIRS.option("save this repair instead of the recommended one")] = None,
 ) -> None:
     """Says whether an index is broken, and which repair helps.
 
     Checks (list checks) look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted
-    on random halves of the items and tried on the others.
+    on random halves of the items and tested on the other halves.
     """
     if repair is not None and write is None:
-        raise InputError("--repair says which repair is saved, but there is no --write; give the file too")
+        raise InputError("--repair was given without --write; give the file to save the repair in with --write")
     options.check_ending("--figure", figure, ".png", ".svg", ".pdf")
     options.check_ending("--write", write, ".safetensors")
     options.check_paths(*paths, other)
@@ -56,9 +56,10 @@ def diagnose(
     from clip_geometry.files import write_atomically
     from clip_geometry.progress import progress
 
-    said, refused = [], []
+    reports = []
+    failures = []
     with _all_or_none(json_file, figure, write) as targets:
-        found = cg.diagnose(
+        diagnosis = cg.diagnose(
             *paths,
             labels=options.labels_of(labels),
             other=other,
@@ -70,32 +71,32 @@ def diagnose(
             progress=progress,
         )
 
-        def draw(path: Path) -> None:
-            drawn = io.BytesIO()
-            found.figure().savefig(drawn, dpi=200, format=path.suffix[1:])
-            write_atomically(targets[path], drawn.getvalue())
-            said.append(f"figure: {path}")
+        def write_figure(path: Path) -> None:
+            content = io.BytesIO()
+            diagnosis.figure().savefig(content, dpi=200, format=path.suffix[1:])
+            write_atomically(targets[path], content.getvalue())
+            reports.append(f"figure: {path}")
 
-        def save(path: Path) -> None:
-            fitted = found.fitted(repair)
+        def write_repair(path: Path) -> None:
+            fitted = diagnosis.fitted(repair)
             fitted.save(targets[path])
-            said.append(f"repair: {fitted.name} in {path}, fitted on all items (at most 2,000)")
-            said.extend(_next_steps(fitted, path, paths))
+            reports.append(f"repair: {fitted.name} in {path}, fitted on all items (at most 2,000)")
+            reports.extend(_next_steps(fitted, path, paths))
 
         if json_file is not None:
-            write_atomically(targets[json_file], found.to_json().encode())
-            said.append(f"diagnosis: {json_file}")
-        for path, make in ((figure, draw), (write, save)):
+            write_atomically(targets[json_file], diagnosis.to_json().encode())
+            reports.append(f"diagnosis: {json_file}")
+        for path, write_file in ((figure, write_figure), (write, write_repair)):
             if path is not None:
                 try:
-                    make(path)
+                    write_file(path)
                 except InputError as error:
-                    refused.append(f"{path} was not written: {error}")
-    _table(found).print()  # after writing files, since a reader such as head may end the output
-    for line in said:
+                    failures.append(f"{path} was not written: {error}")
+    _table(diagnosis).print()  # after writing files, since a reader such as head may end the output
+    for line in reports:
         say(line)
-    if refused:
-        raise InputError("; ".join(refused))
+    if failures:
+        raise InputError("; ".join(failures))
 
 
 @contextmanager
@@ -128,21 +129,21 @@ def _next_steps(repair: "cg.search.Repair", written: Path, paths: Sequence[Path]
     return [databases, f"{command} {rows} -o index --to faiss"]
 
 
-def _table(found: "cg.Diagnosis") -> "Table":
+def _table(diagnosis: "cg.Diagnosis") -> "Table":
     """Return the table of the verdict, the findings and the repairs."""
     from clip_geometry.display.table import Table
     from clip_geometry.search.checks import checks
 
     tables = []
-    for each in found.findings:
-        where = f" ({', '.join(each.modalities)})" if each.modalities else ""
-        title = f"{MARK[each.severity]} {each.check}: {checks[each.check].title}{where}"
-        texts = each.evidence, each.consequence, f"→ {each.remedy}"
-        tables.append(Table(title=title, heading=texts, style=STYLE[each.severity]))
-    if found.comparison is not None:
-        tables.append(found.comparison.table())
-    sizes = "; ".join(f"{n:,} {name} rows × {d}" for name, (n, d) in found.shapes.items())
-    return Table(verdict=found.verdict, heading=[sizes], more=tables)
+    for finding in diagnosis.findings:
+        where = f" ({', '.join(finding.modalities)})" if finding.modalities else ""
+        title = f"{MARK[finding.severity]} {finding.check}: {checks[finding.check].title}{where}"
+        texts = finding.evidence, finding.consequence, f"→ {finding.remedy}"
+        tables.append(Table(title=title, heading=texts, style=STYLE[finding.severity]))
+    if diagnosis.comparison is not None:
+        tables.append(diagnosis.comparison.table())
+    sizes = "; ".join(f"{n:,} {name} rows × {d}" for name, (n, d) in diagnosis.shapes.items())
+    return Table(verdict=diagnosis.verdict, heading=[sizes], more=tables)
 
 
 def match(
@@ -208,29 +209,32 @@ def explore(
     out: Annotated[Path, Option("-o", "--out", help="the new .html file to write")],
     labels: options.SetLabels = None,
     repairs: Annotated[str | None, REPAIRS_AND_STEPS.option("repairs or steps, e.g. csls,whiten(32)[pooled]")] = None,
-    pipeline: Annotated[str, options.STEPS.option("steps before everything, e.g. center[each]")] = "",
-    limit: Annotated[int, Option(help="points; of more rows, a random sample", min=10, max=100_000)] = 100_000,
+    pipeline: Annotated[str, options.STEPS.option("steps to apply first, e.g. center[each]")] = "",
+    limit: Annotated[
+        int, Option(help="maximum number of points; more rows are sampled", min=10, max=100_000)
+    ] = 100_000,
     data: Annotated[str | None, Option(help="data set of the rows, by name or path: shows images and texts")] = None,
     captions: Annotated[Path | None, Option(help="a file with one caption for each text")] = None,
     no_umap: Annotated[bool, Option("--no-umap", help="principal components only, which is faster")] = False,
-    title: Annotated[str | None, Option(help="of the page")] = None,
+    title: Annotated[str | None, Option(help="title of the page")] = None,
     seed: Annotated[int, Option(help="seed of samples, fits and UMAP", min=0, max=2**32 - 1)] = 0,
 ) -> None:
     """Writes an HTML page that shows embeddings as points.
 
-    It has repairs on a slider, and the neighbors of each point. It needs no network and no server. Stores of embed
-    bring captions and thumbnails where their data set can be read.
+    It has a slider for repairs, and shows the neighbors of each point. It needs no network and no server. For stores
+    that embed wrote, it also shows captions and thumbnails if their data set can be read.
     """
     options.check_ending("-o", out, ".html", ".htm")
     options.check_paths(*paths, captions)
-    note(f"exploring {' and '.join(map(str, paths))}: first the rows, then the neighbors of points and their planes")
+    names = " and ".join(map(str, paths))
+    note(f"exploring {names}: reads the rows, then computes neighbors and two-dimensional projections of the points")
 
     from clip_geometry.display.table import say  # these imports take seconds
     from clip_geometry.files import claimed, write_atomically
     from clip_geometry.progress import progress
 
     with claimed(out) as target:
-        found = cg.explore(
+        explorer = cg.explore(
             *paths,
             repairs=None if repairs is None else parts(repairs),
             labels=options.labels_of(labels),
@@ -243,8 +247,8 @@ def explore(
             seed=seed,
             progress=progress,
         )
-        page = found.to_html(shlex.join(["clip-geometry", *sys.argv[1:]])).encode()
+        page = explorer.to_html(shlex.join(["clip-geometry", *sys.argv[1:]])).encode()
         write_atomically(target, page)
-    for each in found.notes:
-        say(f"· {each}", indent="  ")
+    for remark in explorer.notes:
+        say(f"· {remark}", indent="  ")
     say(f"explorer: {out} ({len(page) / 1e6:.1f} MB; opens in a browser, without a network)")

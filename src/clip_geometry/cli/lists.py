@@ -59,12 +59,12 @@ def list_names(
     json_file: JsonFile = None,
 ) -> None:
     """Lists what is available, or explains one entry."""
-    found = list_table(what, name)
-    found.print(most=WIDTH)
+    table = list_table(what, name)
+    table.print(most=WIDTH)
     if json_file is not None:
         from clip_geometry.files import write_text  # imports NumPy
 
-        write_text(json_file, json.dumps(found.as_dict(), indent=1, ensure_ascii=False) + "\n")
+        write_text(json_file, json.dumps(table.as_dict(), indent=1, ensure_ascii=False) + "\n")
 
 
 def list_table(what: str, name: str | None = None) -> Table:
@@ -83,20 +83,21 @@ def list_table(what: str, name: str | None = None) -> Table:
     if what not in all_lists():
         raise unknown("list", what, all_lists(), "clip-geometry list --help")
     if name is not None:
-        kinds = OF_MEASURES if what in OF_MEASURES else (what,)
-        entries = [entry for kind in kinds for entry in entries_of(kind)]
-        begins = re.compile(re.escape(name) + r"(?!\w)")
-        chosen = [entry for entry in entries if entry.name == name]
-        chosen = chosen or [entry for entry in entries if begins.match(entry.name)]
-        if not chosen:
+        lists = OF_MEASURES if what in OF_MEASURES else (what,)
+        entries = [entry for one in lists for entry in entries_of(one)]
+        starts_with_name = re.compile(re.escape(name) + r"(?!\w)")
+        matches = [entry for entry in entries if entry.name == name]
+        matches = matches or [entry for entry in entries if starts_with_name.match(entry.name)]
+        if not matches:
             names = [entry.name.partition("(")[0] for entry in entries]
             raise unknown(what.removesuffix("s"), name, names, f"clip-geometry list {what}")
-        return Table(more=[Table(title=f"{entry.name}: {entry.says}", heading=entry.below) for entry in chosen])
+        return Table(more=[Table(title=f"{entry.name}: {entry.says}", heading=entry.below) for entry in matches])
     groups: dict[str, list[tuple[str, str]]] = {}
     for entry in lines_of(what):
         rows = groups.setdefault(entry.group, [])
         rows.append((entry.name, entry.says))
-        rows += [("", entry.about)] if entry.about else []
+        if entry.about:
+            rows.append(("", entry.about))
     columns = TableColumn(what.removesuffix("s"), "name"), TableColumn("summary")
     notes = [f"clip-geometry list {what} NAME shows the whole entry"]
     return Table(columns, groups, notes=notes, named_groups=True)
@@ -108,11 +109,11 @@ def all_lists() -> Mapping[str, tuple[Entries, ...]]:
 
     The entry points of the group `clip_geometry.lists` are functions that return list → function that yields entries.
     """
-    found: dict[str, tuple[Entries, ...]] = {what: (entries,) for what, entries in LISTS.items()}
-    for package in of_packages("clip_geometry.lists"):
-        for what, entries in package.load()().items():
-            found[what] = (*found.get(what, ()), entries)
-    return found
+    lists: dict[str, tuple[Entries, ...]] = {what: (entries,) for what, entries in LISTS.items()}
+    for entry_point in of_packages("clip_geometry.lists"):
+        for what, entries in entry_point.load()().items():
+            lists[what] = (*lists.get(what, ()), entries)
+    return lists
 
 
 def entries_of(what: str) -> list[ListEntry]:
@@ -125,25 +126,26 @@ def lines_of(what: str) -> list[ListEntry]:
     if what not in OF_MEASURES:
         return entries_of(what)
     families: dict[str, list[Description]] = {}
-    for each in _descriptions(what):
-        families.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
+    for description in _descriptions(what):
+        families.setdefault(re.split(r"[.[]", description.name)[0], []).append(description)
     lines = []
     for name, members in families.items():
-        variants = dict.fromkeys(re.findall(r"\[.*?\]", " ".join(each.name for each in members)))
+        variants = dict.fromkeys(re.findall(r"\[.*?\]", " ".join(member.name for member in members)))
         first = members[0]
         lines.append(ListEntry(name, first.brief or first.title, group=first.group, about=" ".join(variants)))
     return lines
 
 
 def _descriptions(what: str) -> list[Description]:
-    found = [each for each in map(describe, catalog.names()) if bool(each.evaluator) == (what == "evaluators")]
-    return sorted(found, key=lambda each: GROUPS.index(each.group))
+    descriptions = [describe(name) for name in catalog.names()]
+    chosen = [entry for entry in descriptions if bool(entry.evaluator) == (what == "evaluators")]
+    return sorted(chosen, key=lambda entry: GROUPS.index(entry.group))
 
 
 def _measures(what: str) -> Iterator[ListEntry]:
-    for m in _descriptions(what):
-        below = f"{m.summary} {m.reading}", f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
-        yield ListEntry(m.name, m.title, below)
+    for entry in _descriptions(what):
+        paragraphs = (f"{entry.summary} {entry.reading}", f"Caveat: {entry.caveat}", facts(entry))
+        yield ListEntry(entry.name, entry.title, (*paragraphs, entry.formula, entry.reference))
 
 
 def _models() -> Iterator[ListEntry]:
@@ -156,17 +158,18 @@ def _models() -> Iterator[ListEntry]:
     for name, summary in families:
         yield ListEntry(name, summary, (f"options (key=value): {', '.join(fields[name])}",))
     for name, summary in MODELS.items():
-        yield ListEntry(name, summary, group="trained models that the package brings")
+        yield ListEntry(name, summary, group="trained models that come with the package")
     for name, tags in architectures.items():
-        yield ListEntry(name, ", ".join(tags), group="NAMEs of open_clip and their TAGs, besides fresh")
+        yield ListEntry(name, ", ".join(tags), group="NAMEs of open_clip and their TAGs (in addition to fresh)")
 
 
 def _formats() -> Iterator[ListEntry]:
     for name, about in catalog.read(PACKAGE / "io").items():
-        files = ", ".join([*about.get("suffixes", ()), *(["folders"] if "recognizes" in about else [])])
-        lines = {"holds": "holds: {}", "limits": "limits: {}", "package": "needs: pip install {}"}
-        below = tuple(line.format(about[key]) for key, line in lines.items() if key in about)
-        yield ListEntry(name, f"{about['title']} ({files}); {about.get('streams', 'has to fit into memory')}", below)
+        files = [*about.get("suffixes", ()), *(["folders"] if "recognizes" in about else [])]
+        streams = about.get("streams", "has to fit into memory")
+        patterns = {"holds": "holds: {}", "limits": "limits: {}", "package": "needs: pip install {}"}
+        below = tuple(pattern.format(about[key]) for key, pattern in patterns.items() if key in about)
+        yield ListEntry(name, f"{about['title']} ({', '.join(files)}); {streams}", below)
 
 
 def _transforms() -> Iterator[ListEntry]:
@@ -177,9 +180,13 @@ def _transforms() -> Iterator[ListEntry]:
 
 def _repairs() -> Iterator[ListEntry]:
     for name, about in catalog.read(PACKAGE / "search" / "repairs").items():
-        form = "a reranker" if "reranker" in about else "one inner product, for any vector index"
-        form = "a baseline of separate indices" if "baseline" in about else form
-        yield ListEntry(name, about["summary"], (about["formula"], form, about.get("reference", "")))
+        if "baseline" in about:
+            kind = "a baseline of separate indices"
+        elif "reranker" in about:
+            kind = "a reranker"
+        else:
+            kind = "one inner product, for any vector index"
+        yield ListEntry(name, about["summary"], (about["formula"], kind, about.get("reference", "")))
 
 
 def _checks() -> Iterator[ListEntry]:

@@ -30,9 +30,9 @@ def fit(
 
     The map is for apply, and for programs without this package.
 
-    A single set gives one map for all modalities. With several sets, steps say what they are fitted on, as in measure:
-    whiten(128)[pooled], procrustes[text-to-image]. Steps fitted on pairs pair rows by item_id, or by position without
-    one.
+    A single set gives one map for all modalities. With several sets, a scope in brackets says what a step is fitted
+    on, as in measure: whiten(128)[pooled], procrustes[text-to-image]. Steps that are fitted on pairs match rows by
+    item_id, or by position if there is none.
     """
     options.check_ending("-o", out, ".safetensors")
     options.check_paths(*paths)
@@ -52,18 +52,20 @@ def fit(
             )
         sets = read_sides(paths[0]) if len(paths) == 1 else read_sets(*paths)
         if len(sets) == 1:  # a map for all modalities; whatever their scope, steps are fitted on this set
-            ((modality, only),) = sets.items()
+            ((modality, side),) = sets.items()
             steps = tuple(replace(step, scope=None) if step.scope in (*SCOPES, modality) else step for step in steps)
-            sets = {ANY: only}
-        large = is_large(*(each.vectors.shape for each in sets.values()))
-        rows = stream(sets) if large else {modality: each.vectors for modality, each in sets.items()}
+            sets = {ANY: side}
+        if is_large(*(side.vectors.shape for side in sets.values())):
+            rows = stream(sets)
+        else:
+            rows = {modality: side.vectors for modality, side in sets.items()}
         with naming_files(sets):
             fitted = cg.Pipeline(steps).fit(rows, pair_of(sets), origin=origin_of(sets))
         if fitted.refusal:
             raise InputError(fitted.refusal)
         fitted.save(target)
     _print(f"pipeline: {' → '.join(map(str, fitted.steps))}")
-    _print(f"fitted on: {fitted.fitted_on or 'nothing, no step learns'}")
+    _print(f"fitted on: {fitted.fitted_on or 'nothing, because no step is fitted'}")
     for modality, (d_in, d_out) in fitted.dimensions.items():
         _print(f"{'rows' if modality == ANY else modality}: {d_in} → {d_out}")
     _print(f"map: {out}")
@@ -81,8 +83,8 @@ def apply(
 
     OUT/image.parquet and OUT/text.parquet have the ids, the labels and the map's origin.
 
-    Rows are made unit length after the map. For .npy files it writes .npy files: OUT/image.npy and OUT/text.npy. A
-    saved repair is applied too where it changes the rows only.
+    Rows are scaled to unit length after the map. If the source is .npy files, the results are too: OUT/image.npy and
+    OUT/text.npy. A saved repair can be applied if it changes only the rows.
     """
     out = expanded(out)
     existing_file(map_file, MAP)
@@ -102,20 +104,25 @@ def apply(
     fitted = _read(map_file)
     sides = _named(read_sides(source), source, fitted, modality)
     if isinstance(fitted, cg.search.Repair):
-        steps, fitted_on, lengthens = [fitted.name], "known rows", False
+        steps = [fitted.name]
+        fitted_on = "known rows"
+        normalizes = False
     else:
-        steps, fitted_on = [str(step) for step in fitted.steps], fitted.fitted_on
-        lengthens = not no_normalize and steps[-1:] != ["normalize"]
-    steps += ["normalize"] * lengthens
+        steps = [str(step) for step in fitted.steps]
+        fitted_on = fitted.fitted_on
+        normalizes = not no_normalize and steps[-1:] != ["normalize"]
+        if normalizes:
+            steps.append("normalize")
     version = library_versions().get("clip-geometry")
     origin = {"file": str(map_file), "pipeline": steps, "fitted_on": fitted_on, "version": version}
-    applied, files = {}, {}
-    for name, side in sides.items():  # computed when written
+    applied = {}
+    files = {}
+    for name, side in sides.items():  # rows are computed when they are written
         rows = stream({name: side})
-        repaired = isinstance(fitted, cg.search.Repair)
-        mapped = _repaired(fitted, rows[name], name) if repaired else fitted.transform(rows)[name]
+        is_repair = isinstance(fitted, cg.search.Repair)
+        mapped = _repaired(fitted, rows[name], name) if is_repair else fitted.transform(rows)[name]
         mapped.name = f"{name} after the map"
-        mapped = cg.transforms.Normalize().apply(mapped) if lengthens else mapped
+        mapped = cg.transforms.Normalize().apply(mapped) if normalizes else mapped
         dtype = torch.float64 if side.vectors.dtype == np.float64 else torch.float32
         written = mapped.map(lambda block, _, dtype=dtype: block.to(dtype), mapped.shape[1], dtype=dtype)
         written.name = mapped.name
@@ -129,8 +136,8 @@ def apply(
     for name, side in applied.items():
         _print(f"{name}: {len(side)} × {side.dim}, {files[name]}")
     _print(f"pipeline: {' → '.join(steps)}")
-    if lengthens:
-        _print("rows were made unit length after the map; --no-normalize leaves the lengths that it gives")
+    if normalizes:
+        _print("rows were scaled to unit length after the map; --no-normalize keeps the lengths after the map")
     _print(f"embeddings: {out}")
 
 
@@ -145,14 +152,15 @@ def ship(
 ) -> None:
     """Writes a map, a repair or match models for other programs.
 
-    They then need no clip-geometry.
+    These need no clip-geometry.
 
-    faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. numpy: a short script
-    with its constants.
+    faiss: an index of the given rows, and transforms for raw queries. onnx: models that take raw rows. numpy: a short
+    script with its constants.
     """
     from clip_geometry.files import require_new_folder
 
-    out, paths = expanded(out), paths or []
+    out = expanded(out)
+    paths = paths or []
     options.check_paths(*paths)
     require_new_folder(out)
     if map_file.suffix == ".json":
@@ -171,23 +179,27 @@ def ship(
 
     if targets[to].stores_rows and not paths:
         raise InputError(
-            f"--to {to} needs FOLDER, embeddings of the index: clip-geometry ship MAP FOLDER -o {shown(out)} --to {to}"
+            f"--to {to} needs FOLDER, the embeddings of the index: clip-geometry ship MAP FOLDER -o {shown(out)} "
+            f"--to {to}"
         )
     if (paths or modality) and not targets[to].stores_rows:
-        raise InputError(f"--to {to} writes the map alone, of all its modalities; leave out FOLDER and --as")
-    fitted, sets = _read(map_file), {}
+        raise InputError(f"--to {to} writes only the map, for all its modalities; leave out FOLDER and --as")
+    fitted = _read(map_file)
+    sets = {}
     if paths:
-        sets = _named(read_sides(paths[0]) if len(paths) == 1 else read_sets(*paths), paths[0], fitted, modality)
+        sides = read_sides(paths[0]) if len(paths) == 1 else read_sets(*paths)
+        sets = _named(sides, paths[0], fitted, modality)
     if isinstance(fitted, cg.search.Repair):
         repair = fitted
         if no_normalize:
-            note(f"--no-normalize is for maps; {fitted.name} gives its rows the lengths that its scores need")
-    else:  # a map for all modalities is shipped for the given ones
-        repair = SavedPipeline(fitted, sets or None if ANY in fitted.chains else None, normalize=not no_normalize)
+            note(f"--no-normalize is for maps; {fitted.name} scales its rows to the lengths that its scores need")
+    else:
+        modalities = sets or None  # a map for all modalities is shipped for the given ones
+        repair = SavedPipeline(fitted, modalities if ANY in fitted.chains else None, normalize=not no_normalize)
     files = write_shipment(repair, to, out, sets)
     _print(f"repair: {repair.name}")
-    for name, says in {**files, to: out}.items():
-        _print(f"{name}: {says}")
+    for name, description in {**files, to: out}.items():
+        _print(f"{name}: {description}")
 
 
 def _check_dimensions(map_file: Path, paths: Sequence[Path], modality: str | None) -> None:
@@ -197,7 +209,7 @@ def _check_dimensions(map_file: Path, paths: Sequence[Path], modality: str | Non
     """
     from clip_geometry.io.reading import npy_header
 
-    takes = _dimensions(map_file)
+    dimensions = _dimensions(map_file)
     for path in map(expanded, paths):
         for file in sorted(path.glob("*.npy")) if path.is_dir() else [path]:
             try:
@@ -205,8 +217,8 @@ def _check_dimensions(map_file: Path, paths: Sequence[Path], modality: str | Non
                     (_, d), _ = npy_header(opened, file, file.stat().st_size)
             except (OSError, ValueError):
                 continue
-            one = len(set(takes.values())) == 1
-            d_in = next(iter(takes.values())) if one else takes.get(modality or file.stem)
+            is_same_for_all = len(set(dimensions.values())) == 1
+            d_in = next(iter(dimensions.values())) if is_same_for_all else dimensions.get(modality or file.stem)
             if d_in is not None and d != d_in:
                 raise InputError(
                     f"{shown(file)} has rows of dimension {d}, but {shown(map_file)} takes rows of dimension {d_in}; "
@@ -223,11 +235,12 @@ def _dimensions(map_file: Path) -> Mapping[str, int]:
             (facts,) = map(json.loads, (file.metadata() or {}).values())
             if "dimensions" in facts:  # a map, not a repair
                 return {name: int(d_in) for name, (d_in, _) in facts["dimensions"].items()}
-            found, tensors = {}, {*file.keys()}
+            dimensions = {}
+            tensors = {*file.keys()}
             for name, number in facts["views"][0].items():
                 weights = f"map.{number}.W" if f"map.{number}.W" in tensors else f"map.{number}.b"
-                found[name] = int(file.get_slice(weights).get_shape()[0])
-            return found
+                dimensions[name] = int(file.get_slice(weights).get_shape()[0])
+            return dimensions
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return {}
 
@@ -244,7 +257,7 @@ def _read(path: Path) -> "cg.Pipeline | cg.search.Repair":
 def _named(
     sides: "Mapping[str, cg.Embeddings]", source: Path, fitted: "cg.Pipeline | cg.search.Repair", modality: str | None
 ) -> "dict[str, cg.Embeddings]":
-    """Return the sides by the modality as which the map treats them."""
+    """Name the sides by the modalities that the map knows, with the value of --as for a single unnamed side."""
     from clip_geometry.io.sides import UNNAMED
     from clip_geometry.io.sources import own_name
     from clip_geometry.steps import ANY
@@ -252,7 +265,8 @@ def _named(
     if modality is not None:
         if len(sides) > 1:
             raise InputError(
-                f"--as {modality} was given, but {shown(source)} holds {' and '.join(sides)} rows: give one file"
+                f"--as {modality} was given, but {shown(source)} holds {' and '.join(sides)} rows; give a file "
+                "with one modality"
             )
         return {modality: replace(next(iter(sides.values())), modality=modality)}
     if len(sides) > 1 and isinstance(fitted, cg.Pipeline) and fitted.refusal:
@@ -260,7 +274,7 @@ def _named(
     known = list(fitted.chains if isinstance(fitted, cg.Pipeline) else getattr(fitted, "modalities", ()))
     if UNNAMED in sides and known and ANY not in known:
         raise InputError(
-            f"{shown(source)} does not say what its rows are, and the map treats {' and '.join(known)} rows "
+            f"{shown(source)} does not name the modality of its rows, and the map treats {' and '.join(known)} rows "
             f"differently: add --as {' or --as '.join(known)}"
         )
     named = {name or own_name(source): side for name, side in sides.items()}
@@ -277,8 +291,8 @@ def _repaired(repair: "cg.search.Repair", rows: "StreamedRows", modality: str) -
     mapped = item_map(repair, modality) if isinstance(repair, InnerProduct) else None
     if mapped is None or not mapped.is_view:
         raise InputError(
-            f"{repair.name} changes scores, not only rows, so it cannot be applied to embeddings: "
-            "clip-geometry ship writes it for an index"
+            f"{repair.name} changes scores, not only rows, so it cannot be applied to embeddings; write it for an "
+            "index with clip-geometry ship"
         )
     (affine,) = mapped.views
     return rows.map(lambda block, _: from_numpy(affine(block.double().numpy())), mapped.d_out)

@@ -13,9 +13,10 @@ from clip_geometry.registry import InputError, shown
 COLUMN_STEPS = options.NameList("pipeline step", lambda: [*options.names_in("transforms"), "raw"], "transforms")
 
 
-def _chosen(everything: bool, measures: str | None) -> str | None:
+def _measures_option(everything: bool, measures: str | None) -> str | None:
+    """Return the value of `measures` in Python for the options --all and --measures."""
     if everything and measures is not None:
-        raise InputError("--all and --measures were both given; --measures takes the named ones only")
+        raise InputError("--all and --measures were both given; --measures computes only the named measures")
     return "all" if everything else measures
 
 
@@ -30,32 +31,34 @@ def measure(
     json_file: options.JsonFile = None,
     seed: Annotated[int, Option(help="seed of null values and jackknife", min=0, max=2**63 - 1)] = 0,
     blocks: options.Blocks = None,
-    scaling: Annotated[bool, Option("--scaling", help="also measure at n/2, n/4 and n/8 what depends on n")] = False,
-    full_size: Annotated[int | None, Option(help="items of the whole set: what to expect of it", min=3)] = None,
+    scaling: Annotated[bool, Option("--scaling", help="also measure what depends on n at n/2, n/4 and n/8")] = False,
+    full_size: Annotated[int | None, Option(help="items of the whole set, to extrapolate to", min=3)] = None,
     engine: options.EngineName = "local",
     address: options.Address = None,
 ) -> None:
     """Measures embeddings: a verdict and a table in seconds.
 
-    Rows are made unit length first unless --raw.
+    Rows are scaled to unit length first, unless --raw is given.
     """
     if raw and pipeline is not None:
         raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
-    steps = {"pipeline": ""} if raw else {} if pipeline is None else {"pipeline": pipeline}
-    chosen = _chosen(everything, measures)
+    if raw:
+        pipeline = ""
+    steps = {} if pipeline is None else {"pipeline": pipeline}
+    measure_names = _measures_option(everything, measures)
     options.check_paths(*paths)
 
     from clip_geometry.files import claimed
     from clip_geometry.progress import progress
 
     target = nullcontext() if json_file is None else claimed(json_file)
-    local = (engine, address) == ("local", None)  # in this process, rows that fit are kept in memory
-    with target as new_file, nullcontext() if local else cg.open_engine(engine, address) as opened:
-        found = cg.measure(
+    is_local = (engine, address) == ("local", None)  # in this process, rows that fit are kept in memory
+    with target as new_file, nullcontext() if is_local else cg.open_engine(engine, address) as opened:
+        measurement = cg.measure(
             *paths,
             labels=labels,
             **steps,
-            measures=chosen,
+            measures=measure_names,
             by=by,
             seed=seed,
             blocks=blocks,
@@ -64,9 +67,9 @@ def measure(
             full_size=full_size,
             progress=progress,
         )
-        found.table.print()
+        measurement.table.print()
         if new_file is not None:
-            found.to_json(new_file)
+            measurement.to_json(new_file)
 
 
 def compare(
@@ -84,28 +87,32 @@ def compare(
 ) -> None:
     """Says whether a change helped, number by number.
 
-    Each number of B less that of A, with its standard error.
+    The table has the differences B - A with their standard errors.
 
-    With one path, pipelines are compared: compare coco500 --pipeline normalize --pipeline normalize,center[each]. Where
-    the items are the same, the error is paired.
+    With one path, pipelines are compared: compare coco500 --pipeline normalize --pipeline normalize,center[each]. If
+    the items are the same, the standard error is paired.
     """
     if raw and pipeline:
         raise InputError("--raw and --pipeline were both given; --pipeline raw is the empty pipeline of one column")
-    columns, chosen = ["raw"] if raw else pipeline or [], _chosen(everything, measures)
+    columns = ["raw"] if raw else pipeline or []
+    measure_names = _measures_option(everything, measures)
 
     from clip_geometry.display.table import BIBLIOGRAPHY
     from clip_geometry.files import write_text
 
     bibliography = None if latex is None else latex.resolve().with_suffix(".bib")
-    before = bibliography.read_bytes() if bibliography is not None and bibliography.exists() else None
-    if before is not None and not before.startswith(BIBLIOGRAPHY.encode()):
-        raise InputError(f"{shown(bibliography)}, where the entries of the table go, has others; rename --latex")
-    found = cg.compare(*paths, pipelines=columns, measures=chosen, labels=labels, blocks=blocks, seed=seed)
-    found.table.print()
+    existing = bibliography.read_bytes() if bibliography is not None and bibliography.exists() else None
+    if existing is not None and not existing.startswith(BIBLIOGRAPHY.encode()):
+        raise InputError(
+            f"the citations of the table would overwrite {shown(bibliography)}, which has other entries; choose "
+            "another name for --latex"
+        )
+    comparison = cg.compare(*paths, pipelines=columns, measures=measure_names, labels=labels, blocks=blocks, seed=seed)
+    comparison.table.print()
     if csv is not None:
-        write_text(csv, found.frame.to_csv(index=False))
+        write_text(csv, comparison.frame.to_csv(index=False))
     if json_file is not None:
-        write_text(json_file, found.to_json())
+        write_text(json_file, comparison.to_json())
     if latex is not None and bibliography is not None:
-        write_text(latex, found.to_latex())
-        write_text(bibliography, found.to_bibtex())
+        write_text(latex, comparison.to_latex())
+        write_text(bibliography, comparison.to_bibtex())

@@ -35,10 +35,10 @@ def measure_names() -> list[str]:
 def model_names() -> list[str]:
     """Return the models of the package, the prefixes of other names, and open_clip's architectures."""
     spec = importlib.util.find_spec("open_clip")
-    places = [] if spec is None else spec.submodule_search_locations or []
-    found = sorted(path.stem for place in places for path in Path(place, "model_configs").glob("*.json"))
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    architectures = sorted(path.stem for folder in folders for path in Path(folder, "model_configs").glob("*.json"))
     families = [f"{entry.name}:" for entry in of_packages("clip_geometry.encoders")]
-    return [*MODEL_NAMES, *families, *(f"open_clip:{name}/fresh" for name in found)]
+    return [*MODEL_NAMES, *families, *(f"open_clip:{name}/fresh" for name in architectures)]
 
 
 def check_paths(*paths: Path | None) -> None:
@@ -50,7 +50,7 @@ def check_paths(*paths: Path | None) -> None:
 
 def check_ending(option: str, path: Path | None, *endings: str) -> None:
     if path is not None and path.suffix.lower() not in endings:
-        raise InputError(f"{option} {shown(path)} is no {' or '.join(endings)} file; choose a name with this ending")
+        raise InputError(f"{option} {shown(path)} is not a {' or '.join(endings)} file; choose a name with this ending")
 
 
 def require(kind: str, name: str, known: Collection[str], listed_by: str) -> None:
@@ -69,18 +69,22 @@ class NameList:
     """
 
     def __init__(self, kind: str, known: Callable[[], list[str]], listed_by: str):
-        self.kind, self.known, self.listed_by = kind, known, f"clip-geometry list {listed_by}"
+        self.kind = kind
+        self.known = known
+        self.listed_by = f"clip-geometry list {listed_by}"
 
     def complete(self, incomplete: str) -> list[str]:
         before, comma, _ = incomplete.rpartition(",")
         return [before + comma + name for name in self.known()]
 
-    def check(self, given: Any) -> Any:
-        for name in parts(",".join([given] if isinstance(given, str) else given or ())):
+    def check(self, value: Any) -> Any:
+        """Check the names in the value of an option or argument and return the value."""
+        texts = [value] if isinstance(value, str) else value or ()
+        for name in parts(",".join(texts)):
             base = re.split(r"[.(\[]", name)[0].strip()
             if re.fullmatch(r"\w+", base):
                 require(self.kind, base, self.known(), self.listed_by)
-        return given
+        return value
 
     def option(self, text: str) -> Any:
         return Option(help=text, autocompletion=self.complete, callback=self.check)
@@ -97,13 +101,13 @@ Sources = Annotated[list[Path], Argument(metavar="IMAGE [TEXT]...", help="embedd
 Source = Annotated[Path, Argument(metavar="SOURCE", help="embeddings: a file or a folder")]
 NewFolder = Annotated[Path, Option("-o", "--out", help="the new folder to write")]
 Overrides = Annotated[list[str] | None, Argument(metavar="KEY=VALUE", show_default=False)]
-EngineName = Annotated[Literal["local", "ray"], Option("--engine", help="ray: processes, here or on a cluster")]
+EngineName = Annotated[Literal["local", "ray"], Option("--engine", help="ray: in processes, here or on a cluster")]
 Address = Annotated[str | None, Option(help="address of a Ray cluster; auto on one of its machines")]
 Steps = Annotated[str | None, STEPS.option("steps before measuring, e.g. normalize,center[pooled]")]
 MeasureNames = Annotated[str | None, MEASURES.option("names, e.g. isoscore,silhouette[cosine]")]
-Everything = Annotated[bool, Option("--all", help="take all default measures, not only the core")]
+Everything = Annotated[bool, Option("--all", help="compute all default measures, not only the core")]
 Modality = Annotated[str | None, Option("--as", help="modality of the rows, such as image or text")]
-NoNormalize = Annotated[bool, Option("--no-normalize", help="leave the rows the lengths that the map gives")]
+NoNormalize = Annotated[bool, Option("--no-normalize", help="keep the lengths that rows have after the map")]
 Device = Annotated[str, Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")]
 JsonFile = Annotated[Path | None, Option("--json", help="also write everything to this file")]
 Labels = Annotated[Path | None, Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")]
@@ -111,18 +115,21 @@ SetLabels = Annotated[list[str] | None, Option(metavar="FILE", help="one label p
 Blocks = Annotated[int | None, Option(help="jackknife blocks behind ±; 0 for no ±", min=0, show_default="20")]
 
 
-def labels_of(given: Sequence[str] | None) -> Any:
+def labels_of(values: Sequence[str] | None) -> Any:
     """Return one path for all sets of matching length, or modality → path."""
-    if not given:
+    if not values:
         return None
-    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
-        return Path(given[0])
-    return by_modality(given, "--labels")
+    if len(values) == 1 and ("=" not in values[0] or Path(values[0]).exists()):
+        return Path(values[0])
+    return by_modality(values, "--labels")
 
 
-def by_modality(given: Sequence[str], option: str) -> dict[str, Path]:
+def by_modality(values: Sequence[str], option: str) -> dict[str, Path]:
     """Return modality → path of the values of an option, each MODALITY=FILE."""
-    for each in given:
-        if "=" not in each:
-            raise InputError(f"{option} {printable(each)} names no modality; write MODALITY=FILE, as in image={each}")
-    return {name: Path(path) for name, _, path in (each.partition("=") for each in given)}
+    paths = {}
+    for value in values:
+        name, equals, path = value.partition("=")
+        if not equals:
+            raise InputError(f"{option} {printable(value)} names no modality; write MODALITY=FILE, as in image={value}")
+        paths[name] = Path(path)
+    return paths

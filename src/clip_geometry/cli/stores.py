@@ -25,8 +25,8 @@ def embed(
     out: Annotated[Path, Option("-o", "--out", help="the folder to write")],
     split: Annotated[str | None, Option(help="split of the data set")] = None,
     prompt: Annotated[str | None, Option(help='class names as prompts, e.g. "a photo of a {}"')] = None,
-    language: Annotated[str | None, Option(help="of the captions; en,de: a store for each, OUT/en, …")] = None,
-    only: Annotated[Literal["image", "text"] | None, Option(help="embed one side only")] = None,
+    language: Annotated[str | None, Option(help="of the captions; en,de writes a store for each: OUT/en, …")] = None,
+    only: Annotated[Literal["image", "text"] | None, Option(help="embed only this modality")] = None,
     limit: Annotated[int | None, Option(help="use only the first N items", min=1)] = None,
     batch_size: Annotated[int, Option(min=1)] = 64,
     shard_size: Annotated[int | None, Option(help="items per shard", min=1)] = None,
@@ -39,10 +39,10 @@ def embed(
 ) -> None:
     """Embeds a data set; run again, it computes what is missing.
 
-    Several languages are modalities of their own: each has a store in OUT, the first one with the images.
+    Several languages are separate modalities: each has a store in OUT, and the first also has the images.
 
-    KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. Where both
-    have a field, the encoder's is set; data.seed=1 sets the data set's.
+    KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. If both have the
+    field, the encoder's is set; data.seed=1 sets the data set's.
     """
     from clip_geometry import data, encoders
     from clip_geometry.config import parse_overrides, validate
@@ -55,24 +55,26 @@ def embed(
         "data": data.config_class(dataset).model_fields.keys() - {"name"},
         "throughput": Throughput.model_fields.keys(),
     }
-    shares = _share_out(parse_overrides(overrides or []), fields)
-    throughput = validate(Throughput, shares["throughput"], "embed")
-    for_model = _given({"precision": precision, "features": features})
-    config = cg.encoders.resolve_encoder(model, **{**for_model, **shares["model"]})
-    fields_of_data = {**_given({"split": split, "prompt": prompt, "language": language}), **shares["data"]}
-    languages = [each.strip() for each in str(fields_of_data.get("language", "")).split(",")]
-    stores = {}
-    for spoken in languages:
-        each, folder = fields_of_data, out
+    overrides_of = _by_owner(parse_overrides(overrides or []), fields)
+    throughput = validate(Throughput, overrides_of["throughput"], "embed")
+    model_options = _without_none({"precision": precision, "features": features})
+    config = cg.encoders.resolve_encoder(model, **{**model_options, **overrides_of["model"]})
+    data_options = _without_none({"split": split, "prompt": prompt, "language": language})
+    data_options |= overrides_of["data"]
+    languages = [code.strip() for code in str(data_options.get("language", "")).split(",")]
+    data_of_store = {}
+    for code in languages:
+        folder = out
         if len(languages) > 1:
-            each, folder = {**fields_of_data, "language": spoken}, out / modality_name(spoken, "the language")
-        items = cg.data.load_dataset(dataset, **each)
-        part = only or ("text" if stores else None)  # only the first language's store has images
-        stores[folder] = items if part is None else items.only(part)
-    for folder, items in stores.items():
+            folder = out / modality_name(code, "the language")
+            data_options = {**data_options, "language": code}
+        data_set = cg.data.load_dataset(dataset, **data_options)
+        modality = only or ("text" if data_of_store else None)  # only the first language's store has images
+        data_of_store[folder] = data_set if modality is None else data_set.only(modality)
+    for folder, data_set in data_of_store.items():
         manifest = cg.embed(
             config,
-            items,
+            data_set,
             folder,
             limit=limit,
             batch_size=batch_size,
@@ -87,43 +89,43 @@ def embed(
         for modality, side in sides.items():
             print(f"{modality}: {side['n']} × {side['d']}{left_out(side)}")
         print(printable(f"store: {folder}"))
-        found = cg.read_store(folder, limit=limit)
-        if any(len(found[modality]) < side["n"] for modality, side in sides.items()):
-            print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")
+        limited = cg.read_store(folder, limit=limit)
+        if any(len(limited[modality]) < side["n"] for modality, side in sides.items()):
+            print(f"the store holds more than --limit {limit} items, and measure reads all of them")
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _share_out(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _by_owner(overrides: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Assign options to the owners of their fields, by prefix or else to the first owner that has the field."""
-    shares: dict[str, dict[str, Any]] = {owner: {} for owner in fields}
-    for key, value in given.items():
+    by_owner: dict[str, dict[str, Any]] = {owner: {} for owner in fields}
+    for key, value in overrides.items():
         prefix, _, name = key.rpartition(".")
         if prefix not in ("", *fields):
             known = ", ".join(map(repr, fields))
             raise InputError(f"option {shown(key)} has the unknown prefix {shown(prefix)}; known are {known}")
-        asked = [prefix] if prefix else list(fields)
-        owner = next((owner for owner in asked if name in fields[owner]), None)
+        candidates = [prefix] if prefix else list(fields)
+        owner = next((owner for owner in candidates if name in fields[owner]), None)
         if owner is None:
-            known = sorted(set().union(*(fields[each] for each in asked)))
+            known = sorted(set().union(*(fields[owner] for owner in candidates)))
             listed_by = "clip-geometry list models, and list datasets,"
             raise InputError(f"unknown option {shown(key)}{did_you_mean(name, known, listed_by=listed_by)}")
-        shares[owner][name] = value
-    return shares
+        by_owner[owner][name] = value
+    return by_owner
 
 
 def left_out(side: Mapping[str, Any]) -> str:
-    """Describe what a store leaves out: unreadable images, ends of long texts, words without tokens, captions."""
+    """Describe what a side of a store leaves out: unreadable images, truncated texts, words without rows, captions."""
     counts = {
         "unreadable and skipped": len(side.get("skipped") or ()),
         "truncated": side.get("truncated") or 0,
         "words without a row": side.get("lost") or 0,
         "more captions of these images left out by captions_per_image": side.get("dropped") or 0,
     }
-    words = [f"{count} {what}" for what, count in counts.items() if count > 0]
-    return f" ({', '.join(words)})" if words else ""
+    phrases = [f"{count} {what}" for what, count in counts.items() if count > 0]
+    return f" ({', '.join(phrases)})" if phrases else ""
 
 
 def export(
@@ -131,11 +133,11 @@ def export(
     *,
     out: Annotated[Path, Option("-o", "--out", help="the new folder or file to write")],
     to: Annotated[str, Option(help="the format")],
-    normalize: Annotated[bool, Option("--normalize", help="make rows unit length first")] = False,
+    normalize: Annotated[bool, Option("--normalize", help="scale rows to unit length first")] = False,
 ) -> None:
     """Writes embeddings for another program."""
     options.check_paths(source)
     out = expanded(out)
-    for name, says in cg.export(source, out, to=to, normalize=normalize).items():
-        print(printable(f"{name}: {says}"))
+    for name, description in cg.export(source, out, to=to, normalize=normalize).items():
+        print(printable(f"{name}: {description}"))
     print(printable(f"{to}: {out}"))

@@ -46,7 +46,7 @@ def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfi
     values = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
     if str(name_or_path) not in datasets:
         if "path" in values:
-            raise InputError(f"the data set is at {str(name_or_path)!r} and at path={values['path']!r}; give one")
+            raise InputError(f"two data sets were given, {str(name_or_path)!r} and path={values['path']!r}; give one")
         values["path"] = str(name_or_path)
     for key in values.keys() & {"path", "images"}:  # expand the path, so that each place has one name
         if isinstance(values[key], str):
@@ -91,20 +91,20 @@ def load_dataset(data: str | Path | DatasetConfig, /, **options: Any) -> Dataset
         The picture shows a small purple heart at the top, against a light grey background.
     """
     if isinstance(data, DatasetConfig) and options:
-        raise InputError(f"{listed(options)} would change a config; give the options to resolve_dataset")
+        raise InputError(f"{listed(options)} cannot be given with a config; give the options to resolve_dataset")
     config = data if isinstance(data, DatasetConfig) else resolve_dataset(data, **options)
     return datasets[config.name].load(config)
 
 
 def path_of(path: str | Path) -> Path:
     """Return the path with ~ and environment variables expanded; a path that exists is returned unchanged."""
-    place = expanded(path)
-    if place.exists():
-        return place
-    place = os.path.expandvars(place)
-    if unset := re.search(r"\$\{?(\w+)", place):
+    without_tilde = expanded(path)
+    if without_tilde.exists():
+        return without_tilde
+    without_variables = os.path.expandvars(without_tilde)
+    if unset := re.search(r"\$\{?(\w+)", without_variables):
         raise InputError(f"the path {shown(str(path))} needs the environment variable {unset[1]}, which is not set")
-    return Path(place)
+    return Path(without_variables)
 
 
 def _name(name_or_path: str | Path) -> str:
@@ -123,13 +123,13 @@ def _name(name_or_path: str | Path) -> str:
             return "folder"
         if any(map(is_shard, path.iterdir())):
             return "webdataset"
-        raise InputError(f"{path} holds no images ({' '.join(sorted(IMAGE_SUFFIXES))}) and is no data set")
+        raise InputError(f"{path} has no images ({' '.join(sorted(IMAGE_SUFFIXES))}) and is not a data set")
     if is_shard(path):
         return "webdataset"
     name = {**dict.fromkeys(SUFFIXES, "captions"), ".json": "coco"}.get(path.suffix.lower())
     if name is None:
         kinds = f"a folder of images, a table ({' '.join(SUFFIXES)}), .json or .tar"
-        raise InputError(f"{path} is no data set; expected {kinds}")
+        raise InputError(f"{path} is not a data set; expected {kinds}")
     return name
 
 

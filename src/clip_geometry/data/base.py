@@ -124,7 +124,7 @@ class WithoutClasses(DatasetConfig):
     @classmethod
     def _no_classes(cls, prompt: str | None) -> str | None:
         if prompt is not None:
-            raise ValueError("a prompt needs class names, and this data set has texts of its own instead; leave it out")
+            raise ValueError("a prompt needs class names, but this data set has its own texts; leave the prompt out")
         return prompt
 
 

@@ -81,14 +81,17 @@ def captions_of(
     by_language = _first(LANGUAGE_COLUMNS, table.names)
     if by_language is not None and language not in table.names:
         languages = table.strings(by_language)
-        rows = [row for row, each in enumerate(languages) if each == language]
+        rows = [row for row, value in enumerate(languages) if value == language]
         if not rows:
-            given = ", ".join(dict.fromkeys(languages))
-            raise InputError(f"{table.path} has no rows with {by_language}={language!r}; its languages are {given}")
+            known = ", ".join(dict.fromkeys(languages))
+            raise InputError(f"{table.path} has no rows with {by_language}={language!r}; its languages are {known}")
     texts = [captions[row] for row in rows]
     if image_column is None:
         if config.images is not None:
-            raise InputError(f"{table.path} has no image column ({', '.join(IMAGE_COLUMNS)}) to find images with")
+            raise InputError(
+                f"{table.path} has no image column ({', '.join(IMAGE_COLUMNS)}); name it with image_column=…, or leave "
+                "images out"
+            )
         text = Side("text", [str(row) for row in rows], texts.__getitem__, language=language)
         return Dataset(config, table.revision(), None, text)
     images = table.strings(image_column, numbers=True)
@@ -165,20 +168,28 @@ def load_coco(config: CocoConfig) -> Dataset:
     if len(file_names) < len(content.images):
         raise InputError(f"{shown(path)} lists an image id twice; {ANNOTATIONS} has each once")
     captions = defaultdict(list)
-    for each in sorted(content.annotations, key=lambda each: (each.id, each.image_id, each.caption)):
-        if each.image_id not in file_names:
-            raise InputError(f"{shown(path)} has a caption of image {each.image_id}, which its 'images' lack")
-        captions[each.image_id].append(each.caption)
-    kept = [(str(i), text) for i in file_names for text in captions[i][: config.captions_per_image]]
-    item_id, texts = ([each[k] for each in kept] for k in (0, 1))
-    dropped = {str(i): len(captions[i]) - len(captions[i][: config.captions_per_image]) for i in file_names}
+    for entry in sorted(content.annotations, key=lambda entry: (entry.id, entry.image_id, entry.caption)):
+        if entry.image_id not in file_names:
+            raise InputError(
+                f"{shown(path)} has a caption of image {entry.image_id}, which is missing from its 'images'"
+            )
+        captions[entry.image_id].append(entry.caption)
+    item_id: list[str] = []
+    texts: list[str] = []
+    dropped: dict[str, int] = {}
+    for image_id in file_names:
+        kept = captions[image_id][: config.captions_per_image]
+        item_id += [str(image_id)] * len(kept)
+        texts += kept
+        dropped[str(image_id)] = len(captions[image_id]) - len(kept)
 
     if config.images is not None:
         folder = existing_folder(config.images, "a folder of images")
     else:
         split = path.stem.rpartition("_")[2]
-        roots, inside = (path.parent.parent, path.parent), (split, f"images/{split}", "images")
-        folder = next((place for root in roots for name in inside if (place := root / name).is_dir()), None)
+        names = (split, f"images/{split}", "images")
+        candidates = [root / name for root in (path.parent.parent, path.parent) for name in names]
+        folder = next(filter(Path.is_dir, candidates), None)
     text = Side("text", item_id, texts.__getitem__, language=config.language, dropped=dropped)
     files_revision = revision(path.parent, [path.name])
     if folder is None:

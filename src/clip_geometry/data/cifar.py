@@ -43,8 +43,8 @@ class CifarConfig(KnownSplits):
     @classmethod
     def file(cls, folder: Path, split: str) -> Path | None:
         """Return the file of a split in a folder or its usual subfolder; None if it does not exist."""
-        places = (folder, folder / cls.FOLDER)
-        return next((file for place in places if (file := place / FILE.format(split)).is_file()), None)
+        name = FILE.format(split)
+        return next(filter(Path.is_file, (folder / name, folder / cls.FOLDER / name)), None)
 
 
 class Cifar10Config(CifarConfig):
@@ -75,7 +75,7 @@ class Cifar100Config(CifarConfig):
 
 def load(config: CifarConfig) -> Dataset:
     """Load 32×32 RGB images with labels and, if a prompt is given, class prompts as the text side."""
-    file = _file_of(config)
+    file = _split_file(config)
     images, labels, class_names = _read(config, file)
     text = None
     if config.prompt is not None:
@@ -83,7 +83,7 @@ def load(config: CifarConfig) -> Dataset:
         if config.language == "ru":
             russian = russian_names()
             if unknown := [name for name in names if name not in russian]:
-                raise InputError(f"{unknown[0]!r} is no class of CIFAR-100 and has no name in 'ru'; use language=en")
+                raise InputError(f"{unknown[0]!r} is not a class of CIFAR-100 and has no name in 'ru'; use language=en")
             names = [russian[name] for name in names]
         text = class_prompts(names, config.prompt, config.language)
     item_id = [f"parquet-{config.split}-{k}" for k in range(len(labels))]
@@ -96,17 +96,16 @@ def russian_names() -> dict[str, str]:
     return read_json(Path(__file__).with_name("cifar100_ru.json"), "the Russian names of CIFAR-100")["names"]
 
 
-def _file_of(config: CifarConfig) -> Path:
-    """Return the file of the split, downloaded if no folder is given and there is no shared one."""
-    folder, shared = config.path, os.environ.get("CLIP_GEOMETRY_DATA")
+def _split_file(config: CifarConfig) -> Path:
+    """Return the file of the split; it is downloaded if no folder is given and CLIP_GEOMETRY_DATA does not have it."""
+    folder = config.path
+    shared = os.environ.get("CLIP_GEOMETRY_DATA")
     if folder is None and shared and (Path(shared) / config.name).is_dir():
         folder = Path(shared) / config.name
     if folder is not None:
         file = config.file(existing_folder(folder, f"a folder of {config.name}"), config.split)
         if file is None:
-            raise InputError(
-                f"{shown(folder)} holds no {config.split} split; expected {FILE.format(config.split)} in it"
-            )
+            raise InputError(f"{shown(folder)} has no {config.split} split; expected {FILE.format(config.split)} in it")
         return file
     from huggingface_hub import hf_hub_download
 
@@ -127,7 +126,8 @@ def _file_of(config: CifarConfig) -> Path:
 def _read(config: CifarConfig, file: Path) -> tuple[Any, np.ndarray, list[str]]:
     """Return the contents of the image files, the labels and the class names."""
     table = read_table(file)
-    metadata, source = (table.schema.metadata or {}).get(b"huggingface", b"{}"), f"the schema of {shown(file)}"
+    metadata = (table.schema.metadata or {}).get(b"huggingface", b"{}")
+    source = f"the schema of {shown(file)}"
     try:
         features = parse_json(metadata, source, dict[str, Any])["info"]["features"]
         class_names = checked(features[config.label]["names"], source, list[str])
@@ -137,8 +137,8 @@ def _read(config: CifarConfig, file: Path) -> tuple[Any, np.ndarray, list[str]]:
             raise ValueError("a row without a class")
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(
-            f"{shown(file)} is not {config.name} as Hugging Face has it; expected rows of 'img', the bytes of an "
-            f"image, and {config.label!r}, the number of a class that the schema names"
+            f"{shown(file)} is not {config.name} as published on Hugging Face; expected the columns 'img', the bytes "
+            f"of an image, and {config.label!r}, the number of a class that the schema names"
         ) from None
     return images, labels, class_names
 

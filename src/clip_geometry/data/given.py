@@ -41,75 +41,86 @@ def given_dataset(
         lists = dict(data)
         if not lists or not set(lists) <= {"image", "text"} or not all(map(is_sequence, lists.values())):
             raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
-        rows, labels, class_names = next(iter(lists.values())), None, None
-        if len({len(each) for each in lists.values()}) > 1:
-            given = f"there are {len(lists['image'])} images and {len(lists['text'])} texts"
-            raise InputError(f"{given}; expected as many of each (the texts of an image may be a list), or two calls")
+        labels = class_names = None
+        if len({len(items) for items in lists.values()}) > 1:
+            raise InputError(
+                f"there are {len(lists['image'])} images and {len(lists['text'])} texts; expected as many images as "
+                "texts (an image may have a list of texts), or two calls"
+            )
+        count = len(next(iter(lists.values())))
         captions = lists.get("text")
-        given_image = lists.get("image", ()).__getitem__
+        get_image = lists.get("image", ()).__getitem__
     else:
         captions, labels, class_names = _read_pairs(data, limit)
-        rows, given_image = captions, partial(_image_of, data)
-    if not len(rows):
+        count = len(captions)
+        get_image = partial(_image_of, data)
+    if not count:
         raise InputError("the data have no items")
-    ids = [str(k) for k in range(len(rows))]
+    ids = [str(k) for k in range(count)]
     image = text = None
     if not isinstance(data, Mapping) or "image" in data:
-        image = Side("image", ids, partial(_load, given_image), labels=labels)
+        image = Side("image", ids, partial(_load, get_image), labels=labels)
     if captions is not None and labels is None:
-        texts = [(item, each) for item, given in zip(ids, captions, strict=True) for each in _texts(given, item)]
+        text_ids: list[str] = []
+        texts: list[str] = []
+        for item, value in zip(ids, captions, strict=True):
+            texts_of_item = _texts(value, item)
+            text_ids += [item] * len(texts_of_item)
+            texts += texts_of_item
         if texts:
-            text = Side("text", [item for item, _ in texts], [each for _, each in texts].__getitem__)
+            text = Side("text", text_ids, texts.__getitem__)
     if identity is None and keyed:
         facts = [] if text is None else [list(text.item_id), [text.load(k) for k in range(len(text))]]
         numbers = None if labels is None else labels.tolist()
-        identity = digest([facts, numbers, _content(given_image, len(rows) if image else 0)])
+        identity = digest([facts, numbers, _image_content(get_image, count if image else 0)])
     return Dataset(config, str(identity or ""), image, text, class_names)
 
 
-def is_sequence(given: Any) -> bool:
-    """Return whether the value is a sequence of items, and no text, path or scalar."""
-    is_one = isinstance(given, str | bytes | os.PathLike)
-    is_scalar = getattr(given, "shape", None) == ()  # a 0-d array, which has no length
-    return not (is_one or is_scalar) and hasattr(given, "__getitem__") and hasattr(given, "__len__")
+def is_sequence(value: Any) -> bool:
+    """Return whether the value is a sequence of items, and not a text, path or scalar."""
+    is_single = isinstance(value, str | bytes | os.PathLike)
+    is_scalar = getattr(value, "shape", None) == ()  # a 0-d array, which has no length
+    return not (is_single or is_scalar) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
-def _texts(given: Any, item: str) -> list[str]:
-    texts = [given] if isinstance(given, str) else given
-    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) and is_unicode(each) for each in texts):
-        raise InputError(f"the text of item {item} is {shown(given)}; a text or a list of texts was expected")
+def _texts(value: Any, item: str) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and is_unicode(text) for text in texts):
+        raise InputError(f"the text of item {item} is {shown(value)}; a text or a list of texts was expected")
     return list(texts)
 
 
-def _load(given_image: Callable[[int], Any], k: int) -> Image.Image:
-    return _opened(given_image(k), k)
+def _load(get_image: Callable[[int], Any], k: int) -> Image.Image:
+    return _decoded(get_image(k), k)
 
 
-def _opened(given: Any, k: int) -> Image.Image:
-    if isinstance(given, Image.Image):
-        return rgb(given)
-    if isinstance(given, str | os.PathLike):
-        return load_image(Path(given).expanduser())
-    expected = "a PIL image or a path was expected (a torch Dataset gives PIL images without its transform)"
-    raise InputError(f"image {k} of the data is {type(given).__name__}; {expected}")
+def _decoded(image: Any, k: int) -> Image.Image:
+    if isinstance(image, Image.Image):
+        return rgb(image)
+    if isinstance(image, str | os.PathLike):
+        return load_image(Path(image).expanduser())
+    raise InputError(
+        f"image {k} of the data is {type(image).__name__}; a PIL image or a path was expected (a torch Dataset returns "
+        "PIL images if it has no transform)"
+    )
 
 
 def _read_pairs(data: Any, limit: int | None) -> tuple[list[Any], np.ndarray | None, tuple[str, ...] | None]:
     """Read a sequence of pairs in one pass and return its captions by item, or its labels and class names."""
     if not is_sequence(data):
         raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
-    second: list[Any] = []
+    values: list[Any] = []  # the captions or the class of each item
     for k in range(len(data) if limit is None else min(limit, len(data))):
         try:
-            second.append(_pair(data[k], k)[1])
+            values.append(_pair(data[k], k)[1])
         except OSError:  # an unreadable image is counted when it is embedded
-            second.append(())
-    classes = [each for each in second if each != ()]
-    if not classes or not all(isinstance(each, int | np.integer) for each in classes):
-        return second, None, None
+            values.append(())
+    classes = [value for value in values if value != ()]
+    if not classes or not all(isinstance(value, int | np.integer) for value in classes):
+        return values, None, None
     names = getattr(data, "classes", None)
     names = tuple(map(str, names)) if isinstance(names, list | tuple) and len(names) > max(classes) else None
-    return second, np.array([-1 if each == () else int(each) for each in second], np.int64), names
+    return values, np.array([-1 if value == () else int(value) for value in values], np.int64), names
 
 
 def _image_of(data: Any, k: int) -> Any:
@@ -117,23 +128,25 @@ def _image_of(data: Any, k: int) -> Any:
 
 
 def _pair(row: Any, k: int) -> tuple[Any, Any]:
+    """Return the image and the texts or class of an item; the texts are () if it is a mapping without texts."""
     if isinstance(row, Mapping) and "image" in row:
-        return row["image"], next((row[each] for each in TEXTS if each in row), ())
+        return row["image"], next((row[key] for key in TEXTS if key in row), ())
     if isinstance(row, tuple | list) and len(row) == 2:
         return row[0], row[1]
     raise InputError(f"item {k} of the data is {shown(row)}; expected {ACCEPTED}")
 
 
-def _content(given_image: Callable[[int], Any], count: int) -> Any:
+def _image_content(get_image: Callable[[int], Any], count: int) -> Any:
     """Return what identifies images: the names, sizes and times of files, and a hash of the pixels of other images."""
-    paths, pixels = [], hashlib.sha256()
+    paths = []
+    pixels = hashlib.sha256()
     for k in range(count):
         try:
-            given = given_image(k)
-            if isinstance(given, str | os.PathLike):
-                paths.append(str(Path(given).expanduser().absolute()))
+            image_or_path = get_image(k)
+            if isinstance(image_or_path, str | os.PathLike):
+                paths.append(str(Path(image_or_path).expanduser().absolute()))
                 continue
-            image = _opened(given, k)
+            image = _decoded(image_or_path, k)
             pixels.update(f"{k} {image.size}\n".encode() + image.tobytes())
         except OSError as error:
             pixels.update(f"{k} {type(error).__name__}\n".encode())

@@ -31,7 +31,8 @@ def load_image(file: Path | BinaryIO) -> Image.Image:
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
-            pixels, limit = image.width * image.height, Image.MAX_IMAGE_PIXELS
+            pixels = image.width * image.height
+            limit = Image.MAX_IMAGE_PIXELS
             if limit is not None and pixels > limit:  # Pillow only warns up to twice the limit
                 raise OSError(f"image has {pixels} pixels, more than {limit}: it could be a decompression bomb")
             return rgb(image)
@@ -85,7 +86,7 @@ def load(config: FolderConfig) -> Dataset:
     root = existing_folder(config.path, "a folder of images")
     names = sorted(image_names(root))
     if not names:
-        raise InputError(f"{root} holds no images ({' '.join(sorted(IMAGE_SUFFIXES))})")
+        raise InputError(f"{root} has no images ({' '.join(sorted(IMAGE_SUFFIXES))})")
     for name in names:
         if not is_unicode(name):
             raise InputError(f"the name of {os.fsencode(root / name)!r} is not UTF-8; rename it")
@@ -93,10 +94,11 @@ def load(config: FolderConfig) -> Dataset:
     index = {name: k for k, name in enumerate(sorted({parts[0] for parts in paths}))}
     labels = class_names = text = None
     if len(index) > 1 and all(len(parts) == 2 for parts in paths):
-        labels, class_names = np.array([index[parts[0]] for parts in paths], dtype=np.int64), tuple(index)
+        labels = np.array([index[parts[0]] for parts in paths], dtype=np.int64)
+        class_names = tuple(index)
     if config.prompt is not None:
         if class_names is None:
-            raise InputError(f"prompt {config.prompt!r} needs classes, and {root} has no class sub-folders")
+            raise InputError(f"prompt {config.prompt!r} needs classes, but {root} has no subfolders for classes")
         text = class_prompts(class_names, config.prompt, config.language)
     image = Side("image", names, partial(load_listed, root, names), labels=labels)
     return Dataset(config, revision(root, names), image, text, class_names)

@@ -30,21 +30,23 @@ def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en")
     Raises:
         InputError: The prompt has another form, or the templates are written in another language.
     """
-    chosen = TEMPLATES.get(prompt, {"language": language, "templates": [prompt]})
-    if chosen["language"] != language:
-        raise InputError(f"prompt {prompt!r} is written in {chosen['language']!r}, but language is {language!r}")
-    templates = chosen["templates"]
-    places = [template.count("{}") + template.count("{_}") for template in templates]
-    if any(count != 1 for count in places):
+    template_set = TEMPLATES.get(prompt, {"language": language, "templates": [prompt]})
+    if template_set["language"] != language:
+        raise InputError(f"prompt {prompt!r} is written in {template_set['language']!r}, but language is {language!r}")
+    templates = template_set["templates"]
+    counts = [template.count("{}") + template.count("{_}") for template in templates]
+    if any(count != 1 for count in counts):
         raise InputError(
-            f"prompt {prompt!r} has {{}} {places[0]} times; expected one, or a set: {', '.join(TEMPLATES)}"
+            f"prompt {prompt!r} has {{}} {counts[0]} times; expected it once, or a set of templates: "
+            f"{', '.join(TEMPLATES)}"
         )
     texts = [
         template.replace("{}", name.replace("_", " ")) if "{}" in template else template.replace("{_}", name)
         for name in class_names
         for template in templates
     ]
-    several = len(templates) > 1
-    ids = [f"class-{k}" + f"-{t}" * several for k in range(len(class_names)) for t in range(len(templates))]
+    ids = [f"class-{k}" for k in range(len(class_names))]
+    if len(templates) > 1:
+        ids = [f"{class_id}-{t}" for class_id in ids for t in range(len(templates))]
     labels = np.repeat(np.arange(len(class_names), dtype=np.int64), len(templates))
     return Side("text", ids, texts.__getitem__, labels, language, pair_on="label")

@@ -82,14 +82,15 @@ def read_table(path: Path) -> Table:
         import pyarrow.parquet as pq
 
         with reading.reading_with(path, suffix), pq.ParquetFile(path) as file:
-            count, names = file.metadata.num_rows, file.schema_arrow.names
+            count = file.metadata.num_rows
+            names = file.schema_arrow.names
         table = Table(path, tuple(names), lambda name: reading.read_table(path, columns=[name])[name].to_pylist())
     else:
         raise InputError(f"{path} has the suffix {path.suffix!r}; a table has one of {' '.join(SUFFIXES)}")
     if count == 0:
         raise InputError(f"{path} has no rows")
     if twice := sorted({name for name in table.names if table.names.count(name) > 1}):
-        raise InputError(f"{path} has two columns {twice[0]!r}")
+        raise InputError(f"{path} has two columns named {twice[0]!r}; rename or remove one")
     return table
 
 

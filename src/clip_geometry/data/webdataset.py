@@ -29,7 +29,8 @@ SHARD = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz)$", re.IGNORECASE)
 # as in webdataset: a key ends at the first dot of the file name, and members such as __meta__ are not samples
 MEMBER = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 META = re.compile(r"__[^/]*__($|/)|__[^/]*__$")
-MOST_TEXT, MOST_IMAGE = 2**24, 2**28  # maximum bytes of a member
+MAX_TEXT = 2**24  # bytes of a member with text or numbers
+MAX_IMAGE = 2**28  # bytes of a member with an image
 
 
 class WebdatasetConfig(base.FilesConfig, base.WithoutClasses):
@@ -61,10 +62,10 @@ class Member:
     def source(self) -> str:
         return f"{shown(self.name)} in {shown(self.shard)}"
 
-    def read(self, most: int = MOST_TEXT) -> bytes:
-        """Return the content. Raises OSError if it has more than `most` bytes or if the shard became shorter."""
-        if self.size > most:
-            raise OSError(f"it has {self.size} bytes, more than {most}")
+    def read(self, limit: int = MAX_TEXT) -> bytes:
+        """Return the content. Raises OSError if it has more than `limit` bytes or if the shard became shorter."""
+        if self.size > limit:
+            raise OSError(f"it has {self.size} bytes, more than {limit}")
         with self.shard.open("rb") as file:
             file.seek(self.start)
             content = file.read(self.size)
@@ -85,13 +86,13 @@ def shards_of(path: Path) -> list[Path]:
     """Return the shards at a path, in the order in which they are read."""
     paths = sorted(filter(is_shard, path.iterdir())) if path.is_dir() else [existing_file(path, WHAT)]
     if not paths:
-        raise InputError(f"{shown(path)} holds no .tar; a folder of webdataset's shards was expected")
-    for each in paths:
-        existing_file(each, WHAT)
-        if each.suffix.lower() != ".tar":
-            raise InputError(f"{shown(each)} is compressed; unpack it to a .tar, so that single images can be read")
-        if not base.is_unicode(str(each)):
-            raise InputError(f"the name of {shown(each)} is not UTF-8; rename it")
+        raise InputError(f"{shown(path)} has no .tar file; a folder of webdataset shards was expected")
+    for shard in paths:
+        existing_file(shard, WHAT)
+        if shard.suffix.lower() != ".tar":
+            raise InputError(f"{shown(shard)} is compressed; unpack it to a .tar, so that single images can be read")
+        if not base.is_unicode(str(shard)):
+            raise InputError(f"the name of {shown(shard)} is not UTF-8; rename it")
     return paths
 
 
@@ -116,23 +117,24 @@ def samples(path: Path) -> Iterator[tuple[str, dict[str, Member]]]:
 
 def _members(path: Path) -> Iterator[tarfile.TarInfo]:
     with reading_with(path, ".tar"), path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
-        size, before = path.stat().st_size, -1
+        size = path.stat().st_size
+        last_offset = -1
         while (member := tar.next()) is not None:
             tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # tarfile would keep all of them
-            if member.issparse() or not 0 <= member.size <= size - member.offset_data or tar.offset <= before:
-                raise damaged(path, ".tar", f"{member.name} is not whole")
-            before = tar.offset  # a negative size would move the offset back
+            if member.issparse() or not 0 <= member.size <= size - member.offset_data or tar.offset <= last_offset:
+                raise damaged(path, ".tar", f"{member.name} is not complete")
+            last_offset = tar.offset  # a negative size would move the offset back
             if member.isreg():
                 yield member
         file.seek(tar.offset)
         if file.read(512) != bytes(512):  # tarfile mistakes a damaged header for the end
-            raise damaged(path, ".tar", f"it has neither a member nor an end at byte {tar.offset}")
+            raise damaged(path, ".tar", f"it has neither a member nor an end mark at byte {tar.offset}")
 
 
 def distinct_ids(keys: Sequence[tuple[Path, str]]) -> list[str]:
     """Return the keys of samples, prefixed by the names of their shards if several shards have the same key."""
-    distinct = len({key for _, key in keys}) == len(keys)
-    return [key if distinct else f"{shard.stem}/{key}" for shard, key in keys]
+    is_distinct = len({key for _, key in keys}) == len(keys)
+    return [key if is_distinct else f"{shard.stem}/{key}" for shard, key in keys]
 
 
 # --- images and captions
@@ -144,39 +146,44 @@ def load(config: WebdatasetConfig) -> base.Dataset:
     item_id is the key, prefixed by the name of its shard if several shards have the same key.
     """
     shards = shards_of(config.path)
-    keys, pictures, captions = [], [], []  # of each item: shard and key, its image or None, its captions
+    keys: list[tuple[Path, str]] = []  # shard and key of each item
+    images: list[Member | None] = []  # image of each item
+    captions: list[list[str]] = []  # captions of each item
     for path in shards:
         for key, members in samples(path):
-            names = [each for each in members if f".{each.rpartition('.')[2]}" in IMAGE_SUFFIXES]
+            names = [name for name in members if f".{name.rpartition('.')[2]}" in IMAGE_SUFFIXES]
             if len(names) > 1:
-                given = f"{shown(path)} has {len(names)} images of {shown(key)} ({listed(names)})"
-                raise InputError(f"{given}; one was expected")
+                raise InputError(
+                    f"{shown(path)} has {len(names)} images of {shown(key)} ({listed(names)}); one was expected"
+                )
             texts = _captions(members, config.caption_key)
             if names or texts:
                 keys.append((path, key))
-                pictures.append(members[names[0]] if names else None)
+                images.append(members[names[0]] if names else None)
                 captions.append(texts)
     if not keys:
         raise InputError(f"{shown(config.path)} holds neither images nor captions (KEY.jpg, KEY.txt, KEY.json)")
     if config.caption_key and not any(captions):
         raise InputError(f"no .json in {shown(config.path)} has captions under {shown(config.caption_key)}")
-    if any(captions) and (silent := captions.count([])):
-        note(f"{silent} of {len(keys)} items of {shown(config.path)} have no caption")
+    without_caption = captions.count([])
+    if any(captions) and without_caption:
+        note(f"{without_caption} of {len(keys)} items of {shown(config.path)} have no caption")
     ids = distinct_ids(keys)
-    images = [(item, member) for item, member in zip(ids, pictures, strict=True) if member is not None]
-    texts = [(item, text) for item, own in zip(ids, captions, strict=True) for text in own]
+    image_ids = [item for item, member in zip(ids, images, strict=True) if member is not None]
+    text_ids = [item for item, texts in zip(ids, captions, strict=True) for _ in texts]
     image = text = None
-    if images:
-        image = base.Side("image", [item for item, _ in images], partial(_image, [member for _, member in images]))
-    if texts:
-        captions = [caption for _, caption in texts]
-        text = base.Side("text", [item for item, _ in texts], captions.__getitem__, language=config.language)
+    if image_ids:
+        image = base.Side("image", image_ids, partial(_image, [member for member in images if member is not None]))
+    if text_ids:
+        texts = [caption for texts in captions for caption in texts]
+        text = base.Side("text", text_ids, texts.__getitem__, language=config.language)
     root = shards[0].parent
-    return base.Dataset(config, base.revision(root, [os.path.relpath(each, root) for each in shards]), image, text)
+    revision = base.revision(root, [os.path.relpath(shard, root) for shard in shards])
+    return base.Dataset(config, revision, image, text)
 
 
 def _image(members: Sequence[Member], k: int) -> Image.Image:
-    return load_image(io.BytesIO(members[k].read(MOST_IMAGE)))
+    return load_image(io.BytesIO(members[k].read(MAX_IMAGE)))
 
 
 def _captions(members: dict[str, Member], key: str | None) -> list[str]:
@@ -185,9 +192,13 @@ def _captions(members: dict[str, Member], key: str | None) -> list[str]:
     lines = [line.removesuffix("\r") for text in texts for line in text.split("\n") if line.strip()]
     if lines:
         return lines
-    for member in (member for name, member in members.items() if name.rpartition(".")[2] == "json"):
-        given = parse_json(member.text(), member.source, dict[str, Any], ": write it again").get(key or "caption")
-        captions = given if isinstance(given, list) else [] if given is None else [given]
+    for name, member in members.items():
+        if name.rpartition(".")[2] != "json":
+            continue
+        value = parse_json(member.text(), member.source, dict[str, Any], ": write it again").get(key or "caption")
+        if value is None:
+            continue
+        captions = value if isinstance(value, list) else [value]
         checked(captions, f"{shown(key or 'caption')} of {member.source}", list[str])
         lines += [caption for caption in captions if caption.strip()]
     return lines

@@ -67,21 +67,23 @@ class Engine:
         Yields:
             The record of each shard.
         """
-        writing: list[Future[Record]] = []  # the write of the last shard
 
-        def finished() -> list[Record]:
-            with given.doing("write"):
-                return [each.result() for each in writing]
+        def written(pending: Future[Record]) -> Record:
+            with batches.doing("write"):
+                return pending.result()
 
-        batches = supply(maker.encoder, side, shards, maker.batch_size, maker.throughput)
+        pending: Future[Record] | None = None  # the write of the last shard
+        opening = supply(maker.encoder, side, shards, maker.batch_size, maker.throughput)
         # fork the worker processes before the threads of the progress bar and the writer start
-        with batches as given, bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
+        with opening as batches, bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
             for shard in shards:
-                write = maker.compute(given, shard, advance)
-                yield from finished()
-                writing = [writer.submit(write)]
-            yield from finished()
-        self.spent[side.modality] = given.facts()
+                write = maker.compute(batches, shard, advance)
+                if pending is not None:
+                    yield written(pending)
+                pending = writer.submit(write)
+            if pending is not None:
+                yield written(pending)
+        self.spent[side.modality] = batches.facts()
         if self.spent[side.modality]["seconds"] >= INTERVAL:
             note(throughput_line(side.modality, self.spent[side.modality]))
 
@@ -114,7 +116,7 @@ def open_engine(name: str, address: str | None = None) -> AbstractContextManager
     instance(address, str | None, "address", "text")
     instance(name, str, "name", "local or ray")
     if address is not None and name == "local":
-        raise InputError(f"address {address!r} is that of a Ray cluster, and the engine is local; give engine ray too")
+        raise InputError(f"address {address!r} is for a Ray cluster, but the engine is local; give engine ray too")
     if name not in ("local", "ray"):
         raise unknown("engine", name, ("local", "ray"), "the documentation")
     return _ray_engine(address) if name == "ray" else nullcontext(Engine())
@@ -144,24 +146,26 @@ class RayEngine(Engine):
         if self.maker is not maker:
             self.end_actors()
             what = f"the data set {maker.dataset.config.name} or the model {maker.config.model}"
-            sent = environment(maker.encoder), with_readers(maker, needs["num_cpus"] - 1)
-            self.sent, self.maker = [self._send(value, what) for value in sent], maker
+            values = (environment(maker.encoder), with_readers(maker, needs["num_cpus"] - 1))
+            self.sent = [self._send(value, what) for value in values]
+            self.maker = maker
         worker = self.ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(ShardWorker)
         self.actors += [worker.remote() for _ in range(min(count, len(shards)) - len(self.actors))]
-        waiting, left = deque(shards), len(shards)
+        waiting = deque(shards)
+        unfinished = len(shards)
         # give an actor a shard only after it has answered, so that an actor that waits for resources delays no shard
         busy: dict[Any, Any] = {actor.__ray_ready__.remote(): (actor, None) for actor in self.actors}
         with bar as advance:
-            while left:
-                (done,), _ = self.ray.wait(list(busy), num_returns=1)
-                actor, shard = busy.pop(done)
+            while unfinished:
+                (job,), _ = self.ray.wait(list(busy), num_returns=1)
+                actor, shard = busy.pop(job)
                 what = "a worker" if shard is None else f"the worker of {side.modality} shard {shard.number}"
-                record = self._result(done, what, SMALLER)
+                record = self._result(job, what, SMALLER)
                 if waiting:
-                    following = waiting.popleft()
-                    busy[actor.make.remote(self.sent, side.modality, following)] = actor, following
+                    next_shard = waiting.popleft()
+                    busy[actor.make.remote(self.sent, side.modality, next_shard)] = actor, next_shard
                 if shard is not None:
-                    left -= 1
+                    unfinished -= 1
                     require_shared(maker.folder / side.modality / shard.files[-1])
                     advance(shard.stop - shard.start)
                     yield record
@@ -177,7 +181,8 @@ class RayEngine(Engine):
             self.ray.kill(actor)
         if self.maker is not None:
             files.remove_temporaries(self.maker.folder)
-        self.actors, self.maker = [], None
+        self.actors = []
+        self.maker = None
 
     def stream(self, rows: StreamedRows) -> StreamedRows:
         return rows.aggregated_by(self._aggregate)
@@ -194,16 +199,18 @@ class RayEngine(Engine):
         sent = self._send((x, zero, accumulate, size), f"the rows of {x.name}")
         spans = spans_of(len(x), size, row_bytes)
         # clone, because a slice is a view and pickle would include the memory of all rows
-        own = (None if along is None else along[span.start : span.stop].clone() for span in spans)
+        slices = (None if along is None else along[span.start : span.stop].clone() for span in spans)
         task = self.span_task.options(max_retries=RETRIES, num_cpus=1)
-        jobs = (task.remote(sent, span, part) for span, part in zip(spans, own, strict=True))
-        under_way = deque(islice(jobs, 2 * max(1, int(self.ray.cluster_resources().get("CPU", 1)))))
-        advance, total = PassProgress(x.name, len(x), row_bytes), None
+        jobs = (task.remote(sent, span, part) for span, part in zip(spans, slices, strict=True))
+        processors = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+        running = deque(islice(jobs, 2 * processors))
+        advance = PassProgress(x.name, len(x), row_bytes)
+        total = None
         for span in spans:
             worker = f"the worker of rows {span.start} to {span.stop} of {x.name}"
-            part = self._result(under_way.popleft(), worker, "give it more memory")
-            under_way.extend(islice(jobs, 1))
-            total = part if span.start == 0 else merge(total, part)
+            span_sum = self._result(running.popleft(), worker, "give it more memory")
+            running.extend(islice(jobs, 1))
+            total = span_sum if span.start == 0 else merge(total, span_sum)
             advance(len(span))
         return total
 
@@ -215,7 +222,7 @@ class RayEngine(Engine):
             return self.ray.put(value)
         except Exception as error:  # pickle raises TypeError, AttributeError, PicklingError, …; Ray has its own
             why = first_line(error.__cause__ or error)
-            raise InputError(f"{what} cannot be sent to other processes ({why}); leave engine ray out") from None
+            raise InputError(f"{what} cannot be sent to other processes ({why}); leave out engine ray") from None
         finally:
             self.ray.util.deregister_serializer(np.memmap)
 
@@ -262,8 +269,9 @@ class ShardWorker:
             self.maker = maker
         maker = self.maker
         side = next(side for side in maker.dataset.sides if side.modality == modality)
-        with supply(maker.encoder, side, [shard], maker.batch_size, maker.throughput) as given:
-            return maker.compute(given, shard, lambda done: None)()
+        with supply(maker.encoder, side, [shard], maker.batch_size, maker.throughput) as batches:
+            write = maker.compute(batches, shard, lambda items: None)
+            return write()
 
 
 def environment(encoder: Encoder) -> dict[str, Any]:
@@ -273,11 +281,12 @@ def environment(encoder: Encoder) -> dict[str, Any]:
     must be equal in the worker.
     """
     # workers find the encoder families of the library and of its entry points themselves
-    found = ("clip_geometry.", *(f"{each.module.partition('.')[0]}." for each in of_packages("clip_geometry.encoders")))
+    packages = [entry.module.partition(".")[0] for entry in of_packages("clip_geometry.encoders")]
+    known = tuple(f"{package}." for package in ("clip_geometry", *packages))
     return {
         "folder": str(Path.cwd()),
         "variables": {name: value for name, value in os.environ.items() if name.startswith(PASSED)},
-        "families": {name: each for name, each in encoders.items() if not each.config.__module__.startswith(found)},
+        "families": {name: entry for name, entry in encoders.items() if not entry.config.__module__.startswith(known)},
         "facts": facts_of(encoder),
     }
 
@@ -298,15 +307,17 @@ def facts_of(encoder: Encoder) -> dict[str, Any]:
 
     Versions are without "+cu132" or "+cpu", because a driver without a GPU may use workers that have one.
     """
-    versions = {f"the version of {name}": each.partition("+")[0] for name, each in library_versions().items()}
+    versions = {f"the version of {name}": version.partition("+")[0] for name, version in library_versions().items()}
     return versions | {f"weights of {encoder.config.model}": encoder.describe().get("weights")}
 
 
 def require_equal(driver: Mapping[str, Any], worker: Mapping[str, Any]) -> None:
     for what, value in driver.items():
         if value != worker.get(what):
-            there = f"{worker.get(what)} on {socket.gethostname()}, a machine of the cluster"
-            raise InputError(f"{what} is {value} here and {there}; make all machines alike, since rows depend on it")
+            raise InputError(
+                f"{what} is {value} here, but {worker.get(what)} on {socket.gethostname()}, a machine of the cluster; "
+                "make it the same on all machines, since rows depend on it"
+            )
 
 
 def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int, dict[str, int]]:
@@ -337,7 +348,9 @@ def require_shared(path: Path) -> None:
     with suppress(OSError):
         files.sync_folder(path.parent)  # a network file system may show an outdated view of the folder
     if not path.is_file():
-        raise InputError(f"a worker wrote {path}, which is not on this machine: -o needs a folder that all share")
+        raise InputError(
+            f"a worker wrote {path}, which does not exist on this machine: -o needs a folder that all machines share"
+        )
 
 
 def spans_of(rows: int, size: int, row_bytes: int) -> list[range]:
@@ -356,13 +369,14 @@ def described(mapped: np.memmap) -> tuple[Any, ...] | np.ndarray:
     Returns (file, dtype, mode, offset in bytes, shape), or the values if the map is not a contiguous part of a file.
     """
     base: Any = getattr(mapped, "_mmap", None)
-    file = base is not None and mapped.filename is not None and mapped.mode != "c"  # c: copy-on-write, not saved
-    if not (file and mapped.flags.c_contiguous and mapped.size):
+    is_file = base is not None and mapped.filename is not None and mapped.mode != "c"  # c: copy-on-write, not saved
+    if not (is_file and mapped.flags.c_contiguous and mapped.size):
         return np.array(mapped)
     # a slice of a map keeps the offset of the whole map, which begins at a page boundary
-    begin = np.frombuffer(base, np.uint8).ctypes.data  # pyright: ignore[reportArgumentType, reportCallIssue]
-    page = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
-    return str(mapped.filename), mapped.dtype.str, "r", page + mapped.ctypes.data - begin, mapped.shape
+    map_address = np.frombuffer(base, np.uint8).ctypes.data  # pyright: ignore[reportArgumentType, reportCallIssue]
+    map_offset = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+    offset = map_offset + mapped.ctypes.data - map_address
+    return str(mapped.filename), mapped.dtype.str, "r", offset, mapped.shape
 
 
 def opened(description: tuple[Any, ...] | np.ndarray) -> Any:
@@ -370,7 +384,9 @@ def opened(description: tuple[Any, ...] | np.ndarray) -> Any:
     try:
         return description if isinstance(description, np.ndarray) else np.memmap(*description)
     except (OSError, ValueError) as error:
-        return Unreadable(f"a worker cannot read {description[0]} ({error}): all machines of the cluster need it there")
+        return Unreadable(
+            f"a worker cannot read {description[0]} ({error}): all machines of the cluster need the file at this path"
+        )
 
 
 @dataclass(frozen=True)
@@ -392,8 +408,8 @@ def _ray_engine(address: str | None) -> Iterator[RayEngine]:
     Ray is not installed or no cluster answers.
     """
     ray = library("ray", "ray", "engine ray")
-    begun = not ray.is_initialized()
-    if begun:
+    is_new = not ray.is_initialized()
+    if is_new:
         if address in (None, "auto"):  # like Ray, but never use a cluster that was not named
             address = os.environ.get("RAY_ADDRESS") or address or "local"
         host, _, port = address.rpartition(":")
@@ -405,11 +421,11 @@ def _ray_engine(address: str | None) -> Iterator[RayEngine]:
             while error.__cause__ is not None:  # Ray reports a rejected token, for example, as a failed connection
                 error = error.__cause__
             why = str(error).strip().rpartition("\n")[2]  # the last line of a traceback
-            raise InputError(f"no Ray cluster answers at {address} ({why}): ray status tells") from None
+            raise InputError(f"no Ray cluster answers at {address} ({why}): check it with ray status") from None
     engine = RayEngine(ray)
     try:
         yield engine
     finally:
-        if begun:
+        if is_new:
             ray.shutdown()
-        engine.end_actors(disconnected=begun)
+        engine.end_actors(disconnected=is_new)

@@ -112,7 +112,7 @@ def embed(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     manifest = cg.embed(model, data, folder, device="cpu", progress=quiet)
         ...     sets = cg.read_store(folder)
-        >>> {modality: len(each) for modality, each in sets.items()}
+        >>> {modality: len(embeddings) for modality, embeddings in sets.items()}
         {'image': 4, 'text': 4}
 
         A function of your own, into memory:
@@ -131,24 +131,29 @@ def embed(
     real_number(max_corrupt, "max_corrupt", lambda share: 0 <= share <= 1, "a share between 0 and 1")
     for option, value in {"data_name": data_name, "data_revision": data_revision, "name": name}.items():
         instance(value, str | None, option, "text")
-    keyed, dataset = folder is not None, data
+    keyed = folder is not None
     own_data = {"data_name": data_name, "data_revision": data_revision}
     own_model: dict[str, Any] = {"name": name, "revision": revision, "preprocess": preprocess, "tokenizer": tokenizer}
+    dataset = data
     if isinstance(data, str | Path | DatasetConfig):
         dataset = load_dataset(data if isinstance(data, DatasetConfig) else resolve_dataset(data))
     if isinstance(dataset, Dataset):
         _require_none(own_data, f"the data set {dataset.config.name}")
     else:
         dataset = given_dataset(data, name=data_name or "given", identity=data_revision, limit=limit, keyed=keyed)
-    evaluating, load = nullcontext(), load_encoder
     config = resolve_encoder(model) if isinstance(model, str) else model
     if isinstance(config, EncoderConfig):
         _require_none(own_model, config.model)
+        eval_mode = nullcontext()
+        load = load_encoder
     else:
         encoder = OwnEncoder(model, [side.modality for side in dataset.sides], **own_model, keyed=keyed)
-        evaluating, config, load = encoder.evaluating(), encoder.config, partial(_as_given, encoder)
-    with evaluating, TemporaryDirectory() if folder is None else nullcontext(folder) as place:
-        store, workers = Store(place), open_engine(engine, address)
+        eval_mode = encoder.evaluating()
+        config = encoder.config
+        load = partial(_on_its_device, encoder)
+    with eval_mode, TemporaryDirectory() if folder is None else nullcontext(folder) as store_folder:
+        store = Store(store_folder)
+        opening = open_engine(engine, address)
         maker = ShardMaker(config, dataset, store.folder.absolute(), device, batch_size, throughput, load)
         job = _Job(maker, store, limit, max_corrupt, progress)
         with store.locked():
@@ -157,28 +162,31 @@ def embed(
             missing = {name: store.missing(name, items, job.shard_size) for name, items in job.items.items()}
             if manifest is None or any(missing.values()):
                 store.unfinish()
-                with workers as opened:
-                    sides = {side.modality: job.embed_side(side, missing[side.modality], opened) for side in job.sides}
-                manifest = store.finish(job.facts(sides, opened.spent))
+                with opening as workers:
+                    sides = {side.modality: job.embed_side(side, missing[side.modality], workers) for side in job.sides}
+                manifest = store.finish(job.facts(sides, workers.spent))
             else:
                 for name in job.items:
                     job.check_corrupt(name, manifest["sides"][name]["skipped"])
         if keyed:
             return manifest
-        return {modality: _in_memory(side) for modality, side in read_store(place, limit=limit).items()}
+        return {modality: _in_memory(side) for modality, side in read_store(store_folder, limit=limit).items()}
 
 
 def _require_none(options: Mapping[str, Any], what: str) -> None:
-    given = [option for option, value in options.items() if value is not None]
-    if given:
-        raise InputError(f"{listed(given)} would say what {what} is, which its config says; leave it out")
+    """Raise InputError for options that identify or describe `what`, which its config already does."""
+    names = [option for option, value in options.items() if value is not None]
+    if names:
+        raise InputError(f"{listed(names)} cannot be given for {what}, which is described by its config; leave it out")
 
 
-def _as_given(encoder: OwnEncoder, config: EncoderConfig, device: str) -> Encoder:
+def _on_its_device(encoder: OwnEncoder, config: EncoderConfig, device: str) -> Encoder:
     """Return the user's own model on its current device; raise InputError if another device was requested."""
     if device != "auto" and resolve_device(device) != encoder.device:
-        where = f"{config.model} is on {encoder.device}"
-        raise InputError(f"device {device!r} was asked for, but {where}; move it first, and leave device out")
+        raise InputError(
+            f"device {device!r} was requested, but {config.model} is on {encoder.device}; move it first, and leave "
+            "device out"
+        )
     return encoder
 
 
@@ -226,22 +234,22 @@ class _Job:
         if manifest is not None:
             return [side for side in dataset.sides if side.modality in manifest["sides"]]
         encoder = self.maker.encoder
-        chosen = []
-        refusals = {}
+        supported = []
+        reasons = {}
         for side in dataset.sides:
             try:
                 encoder.require(side.modality)
-                chosen.append(side)
-            except InputError as refusal:
-                refusals[side.modality] = str(refusal)
-        if not chosen:
-            reasons = "; ".join(refusals.values())
+                supported.append(side)
+            except InputError as error:
+                reasons[side.modality] = str(error)
+        if not supported:
             raise InputError(
-                f"the data set {dataset.config.name} has no side for this model: {reasons}; choose another"
+                f"the data set {dataset.config.name} has no modality that this model embeds: "
+                f"{'; '.join(reasons.values())}; choose another"
             )
-        for modality, refusal in refusals.items():
-            note(f"the {modality} side of {dataset.config.name} is left out: {refusal}")
-        return chosen
+        for modality, reason in reasons.items():
+            note(f"the {modality} side of {dataset.config.name} is left out: {reason}")
+        return supported
 
     def open(self, shard_size: int | None) -> None:
         """Begin a new store, or check that the existing store has the same recipe and adopt its shard size."""
@@ -256,24 +264,31 @@ class _Job:
         self.store.require(self.recipe)
         self.shard_size = existing["shard_size"]
         if shard_size not in (None, self.shard_size):
-            there = f"{shown(self.store.folder)} has shards of {self.shard_size} items, not {shard_size}"
-            raise InputError(f"{there}: leave the shard size out or choose another folder")
+            raise InputError(
+                f"{shown(self.store.folder)} has shards of {self.shard_size} items, not {shard_size}: leave the shard "
+                "size out or choose another folder"
+            )
 
     def new_shard_size(self, shard_size: int | None) -> int:
-        batch_size, config = self.maker.batch_size, self.maker.config
+        batch_size = self.maker.batch_size
+        config = self.maker.config
         if shard_size is None:
             items = max(1, min(SHARD_SIZE, SHARD_BYTES // max(1, self.maker.encoder.item_bytes)))
-            return items // batch_size * batch_size or (batch_size if items == SHARD_SIZE else items)
+            if items >= batch_size:
+                return items // batch_size * batch_size
+            return batch_size if items == SHARD_SIZE else items
         if config.depends_on_batch and shard_size % batch_size:
-            wanted = f"the shard size {shard_size} must be a multiple of the batch size {batch_size}"
-            raise InputError(f"the rows of {config.model} depend on their batch: {wanted}")
+            raise InputError(
+                f"the rows of {config.model} depend on their batch: the shard size {shard_size} must be a multiple of "
+                f"the batch size {batch_size}"
+            )
         return shard_size
 
     @cached_property
     def items(self) -> dict[str, int]:
         """By modality, the number of leading items to store: those within the limit, or more if already stored."""
-        wanted = {side.modality: indices_within(side.item_id, self.limit, side.pair_on) for side in self.sides}
-        return {modality: max(items, self.store.covered(modality)) for modality, items in wanted.items()}
+        within = {side.modality: indices_within(side.item_id, self.limit, side.pair_on) for side in self.sides}
+        return {modality: max(items, self.store.covered(modality)) for modality, items in within.items()}
 
     def embed_side(self, side: Side, missing: Sequence[Shard], engine: Engine) -> dict[str, Any]:
         """Compute the missing shards of a side and return its entry in the manifest."""
@@ -301,20 +316,22 @@ class _Job:
         what = f"{len(skipped)} of {items} {modality} items of {self.maker.dataset.config.name} cannot be read"
         first = ", ".join(f"{shown(item['item_id'], 40)} ({printable(item['reason'])[:80]})" for item in skipped[:2])
         if len(skipped) == items:
-            raise InputError(f"{what}, none is left to embed: {first}")
+            raise InputError(f"{what}, so none is left to embed: {first}")
         if len(skipped) > self.max_corrupt * items:
-            allowed = f"more than the share {self.max_corrupt:g} that max_corrupt allows"
-            raise InputError(f"{what}, {allowed}: {first}; mend them, or raise max_corrupt to skip them")
+            raise InputError(
+                f"{what}, more than the share {self.max_corrupt:g} that max_corrupt allows: {first}; repair them, or "
+                "raise max_corrupt to skip them"
+            )
 
     def facts(self, sides: dict[str, Any], spent: dict[str, Any]) -> dict[str, Any]:
         """Return the manifest."""
-        config, dataset = self.maker.config, self.maker.dataset
-
-        how: dict[str, Any] = {"mode": "json", "serialize_as_any": True, "exclude_defaults": True}
+        config = self.maker.config
+        dataset = self.maker.dataset
+        dump_options: dict[str, Any] = {"mode": "json", "serialize_as_any": True, "exclude_defaults": True}
         return {
             "recipe": self.recipe,
-            "model_options": config.model_dump(exclude={"model"}, **how),
-            "data_options": dataset.config.model_dump(exclude={"name", "split"}, **how),
+            "model_options": config.model_dump(exclude={"model"}, **dump_options),
+            "data_options": dataset.config.model_dump(exclude={"name", "split"}, **dump_options),
             "encoder": dict(self.maker.encoder.describe()),
             "sides": sides,
             "class_names": None if dataset.class_names is None else list(dataset.class_names),

@@ -68,12 +68,13 @@ class ShardMaker:
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "encoder"}
 
-    def compute(self, given: Supply, shard: Shard, advance: Advance) -> Callable[[], Record]:
+    def compute(self, supply: Supply, shard: Shard, advance: Advance) -> Callable[[], Record]:
         """Compute the rows of a shard and return a function that writes them and returns the record."""
-        vectors, columns, facts = embed_shard(given, shard, self.batch_size, advance)
-        facts |= {"device": str(self.encoder.device)}
-        facts |= {"sorted": True} if given.sort else {}  # recorded only if rows may differ
-        return partial(Store(self.folder).write_shard, given.side.modality, shard, vectors, columns, facts)
+        vectors, columns, facts = embed_shard(supply, shard, self.batch_size, advance)
+        facts["device"] = str(self.encoder.device)
+        if supply.sort:  # recorded only if rows may differ
+            facts["sorted"] = True
+        return partial(Store(self.folder).write_shard, supply.side.modality, shard, vectors, columns, facts)
 
 
 def embed_shard(
@@ -93,10 +94,13 @@ def embed_shard(
     Raises:
         InputError: Memory runs out and the batch cannot be halved, or a row is NaN or infinite.
     """
-    order, position, size = supply.order(shard), 0, batch_size
+    order = supply.order(shard)
+    position = 0
+    size = batch_size
     batches: list[BatchRows] = []
     while position < len(order):
-        indices, rows = order[position : position + size], None
+        indices = order[position : position + size]
+        rows = None
         try:
             rows = _embed_batch(supply, indices)
         except (MemoryError, RuntimeError) as error:
@@ -121,65 +125,80 @@ def _joined(
     sizes = [[size, len(list(run))] for size, run in groupby(rows.size for rows in batches if rows.size)]
     skipped = sorted((item for rows in batches for item in rows.skipped), key=lambda item: item["index"])
     facts = {"batch_sizes": sizes, "skipped": skipped, "truncated": sum(rows.truncated for rows in batches)}
-    filled = [rows for rows in batches if len(rows.index)]
-    if not filled:
-        empty = {"item_id": [], "index": []} | ({} if side.labels is None else {"label": side.labels[:0]})
-        return np.zeros((0, 0), np.float32), empty | ({"text": []} if side.modality == "text" else {}), facts
-    index = np.concatenate([rows.index for rows in filled])
+    non_empty = [rows for rows in batches if len(rows.index)]
+    if not non_empty:
+        empty: dict[str, Any] = {"item_id": [], "index": []}
+        if side.labels is not None:
+            empty["label"] = side.labels[:0]
+        if side.modality == "text":
+            empty["text"] = []
+        return np.zeros((0, 0), np.float32), empty, facts
+    index = np.concatenate([rows.index for rows in non_empty])
     order = np.argsort(index, kind="stable") if sort else slice(None)  # keeps the order of the rows of one item
     index = index[order]
     columns: dict[str, Any] = {"item_id": [str(side.item_id[k]) for k in index], "index": index}
     if side.labels is not None:
         columns["label"] = np.asarray(side.labels)[index]
-    for name in filled[0].columns:
-        columns[name] = np.concatenate([rows.columns[name] for rows in filled])[order]
-    if filled[0].lost is not None:
+    for name in non_empty[0].columns:
+        columns[name] = np.concatenate([rows.columns[name] for rows in non_empty])[order]
+    if non_empty[0].lost is not None:
         facts["lost"] = sum(rows.lost or 0 for rows in batches)
         if side.modality == "text":
-            words, counts = columns.get("word", columns["token"]), side.word_counts
+            words = columns.get("word", columns["token"])
+            counts = side.word_counts
             frequency = [counts.get(word, 0) for word in words]
+            columns["sentence"] = index
             # special tokens do not count as words, whatever their text is
-            columns |= {"sentence": index, "frequency": np.where(columns["position"] < 0, 0, frequency)}
-    return np.concatenate([rows.vectors for rows in filled])[order], columns, facts
+            columns["frequency"] = np.where(columns["position"] < 0, 0, frequency)
+    return np.concatenate([rows.vectors for rows in non_empty])[order], columns, facts
 
 
 def _halved(size: int, encoder: Encoder) -> int:
+    """Return half the size of a batch for which memory ran out; raise InputError if it cannot be halved."""
     model = encoder.config.model
-    problem = f"memory ran out with {size} items a batch"
+    problem = f"memory ran out with {size} items per batch"
     if encoder.config.depends_on_batch:
         raise InputError(f"{problem}, and the rows of {model} depend on their batch: give a smaller batch size")
     if size == 1:
-        needs = f"{model} needs a larger device than {encoder.device}, or a lower precision"
-        raise InputError(f"memory ran out with a single item: {needs}")
+        raise InputError(
+            f"memory ran out with a single item: {model} needs a larger device than {encoder.device}, or a lower "
+            "precision"
+        )
     note(f"{problem}: trying {size // 2}")
     return size // 2
 
 
 def _embed_batch(supply: Supply, indices: Sequence[int]) -> BatchRows:
-    encoder, side, batch = supply.encoder, supply.side, supply.batch(indices)
+    encoder = supply.encoder
+    side = supply.side
+    batch = supply.batch(indices)
     failed = list(batch.failed)
     rows = BatchRows(np.array(batch.index, dtype=np.int64), np.zeros((0, 0), np.float32), size=len(batch.index))
     if rows.size:
         if side.modality == "image":
             with supply.doing("compute"):
-                given = encoder.image_rows(batch.values)
+                output = encoder.image_rows(batch.values)
         else:
             with supply.doing("decode"):
                 tokens = encoder.tokenize(batch.values)
             with supply.doing("compute"):
-                given = encoder.text_rows(tokens)
+                output = encoder.text_rows(tokens)
             rows.truncated = tokens.truncated
             rows.columns = {"text": np.array(batch.values, dtype=object)}
-        rows.vectors = given.vectors.to(dtype=torch.float32, device="cpu").numpy()
-        if given.item is not None:  # several rows per item, or none
-            rows.index, rows.columns, rows.lost = rows.index[given.item], given.columns, given.lost
+        rows.vectors = output.vectors.to(dtype=torch.float32, device="cpu").numpy()
+        if output.item is not None:  # several rows per item, or none
+            rows.index = rows.index[output.item]
+            rows.columns = output.columns
+            rows.lost = output.lost
             failed += [(k, "it has no tokens") for k in sorted(set(batch.index) - set(rows.index))]
         elif rows.vectors.shape[:-1] != (rows.size,):
-            raise RuntimeError(f"{encoder.config.model} gave {rows.vectors.shape} for {rows.size} items")
+            raise RuntimeError(f"{encoder.config.model} returned {rows.vectors.shape} for {rows.size} items")
     rows.skipped = [{"index": k, "item_id": str(side.item_id[k]), "reason": reason} for k, reason in failed]
     finite = np.isfinite(rows.vectors).all(axis=1)
     if not finite.all():
         item = shown(str(side.item_id[rows.index[int(finite.argmin())]]))
-        what = f"{shown(encoder.config.model)} gives NaN or infinity for the {side.modality} {item}"
-        raise InputError(f"{what}: its weights are damaged, or {encoder.config.precision} is too narrow for them")
+        raise InputError(
+            f"{shown(encoder.config.model)} returns NaN or infinity for the {side.modality} {item}: its weights are "
+            f"damaged, or {encoder.config.precision} is too narrow for them"
+        )
     return rows

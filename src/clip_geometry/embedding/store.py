@@ -140,10 +140,12 @@ class Store:
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                others = {path.name for path in self.folder.iterdir() if not files.is_temporary(path)} - {files.LOCK}
-                if others and RECIPE not in others:  # a foreign folder: nothing is locked, removed or written
-                    held = listed(sorted(others), 3)
-                    raise InputError(f"{shown(self.folder)} holds other files ({held}): choose a new or empty folder")
+                names = {path.name for path in self.folder.iterdir() if not files.is_temporary(path)} - {files.LOCK}
+                if names and RECIPE not in names:  # a foreign folder: nothing is locked, removed or written
+                    raise InputError(
+                        f"{shown(self.folder)} holds other files ({listed(sorted(names), 3)}): choose a new or empty "
+                        "folder"
+                    )
                 stack.enter_context(lock)
             except OSError as error:
                 raise InputError(f"cannot write to {shown(self.folder)}: {error.strerror}") from None
@@ -163,17 +165,16 @@ class Store:
 
     def require(self, recipe: Mapping[str, Any]) -> None:
         """Raise an InputError that names the differences unless the store was begun with this recipe."""
-        there = {key: value for key, value in (self.recipe() or {}).items() if key != "shard_size"}
-        if there == recipe:
+        stored = {key: value for key, value in (self.recipe() or {}).items() if key != "shard_size"}
+        if stored == recipe:
             return
-        old, new = _flat(there), _flat(recipe)
-        changed = [
-            f"{key} is {shown(old.get(key), 40)} there and {shown(new.get(key), 40)} now"
-            for key in sorted(old.keys() | new.keys())
-            if key != "key" and old.get(key) != new.get(key)
-        ]
-        difference = "; ".join(changed[:3])
-        raise InputError(f"{shown(self.folder)} holds other embeddings: {difference}; choose another folder")
+        old = _flat(stored)
+        new = _flat(recipe)
+        keys = [key for key in sorted(old.keys() | new.keys()) if key != "key" and old.get(key) != new.get(key)]
+        differences = "; ".join(
+            f"{key} is {shown(old.get(key), 40)} there and {shown(new.get(key), 40)} now" for key in keys[:3]
+        )
+        raise InputError(f"{shown(self.folder)} holds other embeddings: {differences}; choose another folder")
 
     def manifest(self) -> dict[str, Any] | None:
         """Read manifest.json; None if it is missing or damaged."""
@@ -192,14 +193,14 @@ class Store:
 
     def missing(self, modality: str, items: int, shard_size: int) -> list[Shard]:
         """Return the shards of the first `items` indices that are missing, too short or damaged."""
-        sound = set()
+        intact = set()
         for record in self.records(modality):
             paths = {self.folder / modality / name: checksum for name, checksum in record["files"].items()}
             if all(path.is_file() and files.sha256_of(path) == checksum for path, checksum in paths.items()):
-                sound.add((record["start"], record["stop"]))
+                intact.add((record["start"], record["stop"]))
         starts = range(0, items, shard_size)
         shards = [Shard(k, start, min(start + shard_size, items)) for k, start in enumerate(starts)]
-        return [shard for shard in shards if (shard.start, shard.stop) not in sound]
+        return [shard for shard in shards if (shard.start, shard.stop) not in intact]
 
     def write_shard(
         self, modality: str, shard: Shard, vectors: np.ndarray, columns: Mapping[str, Any], facts: Mapping[str, Any]
@@ -246,9 +247,13 @@ def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested mappings; the keys become paths such as "encoder.seed"."""
     flat = {}
     for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
     return flat
 
 
@@ -285,31 +290,36 @@ def read_store(folder: str | Path, *, modality: str | None = None, limit: int | 
     instance(modality, str | None, "modality", "the name of a modality")
     limit = None if limit is None else whole_number(limit, "limit")
     if not is_store(folder):
-        raise InputError(f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give another folder")
+        raise InputError(f"{shown(folder)} is not a store of embeddings: it has no {MANIFEST}; give another folder")
     manifest = files.read_json(folder / MANIFEST, Manifest)
     if manifest is None:
         problem = f"{MANIFEST} is damaged" if (folder / MANIFEST).is_file() else "the embedding was not finished"
         raise InputError(f"{shown(folder)}: {problem}: run the same embed command again")
     sides = manifest["sides"]
     if modality is not None and modality not in sides:
-        held = " and ".join(sides)
-        raise InputError(f"{shown(folder)} holds {held} embeddings, none of modality {shown(modality)}")
-    wanted = sides if modality is None else [modality]
-    return {name: _read_side(folder, manifest, name, limit) for name in wanted}
+        raise InputError(
+            f"{shown(folder)} holds {' and '.join(sides)} embeddings, but no embeddings of modality {shown(modality)}"
+        )
+    names = sides if modality is None else [modality]
+    return {name: _read_side(folder, manifest, name, limit) for name in names}
 
 
 def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None) -> Embeddings:
     import pyarrow as pa
 
     side = manifest["sides"][modality]
-    several = "lost" in side  # several rows per item, which may exceed the memory
-    shards = {Shard(k, each["start"], each["stop"]): each for k, each in enumerate(side["shards"]) if each["rows"]}
-    tables = [read_table(_sound_file(folder / modality, shard.files[1], shards[shard])) for shard in shards]
+    has_several_rows_per_item = "lost" in side  # such rows may exceed the memory
+    shards: dict[Shard, Mapping[str, Any]] = {}
+    for number, record in enumerate(side["shards"]):
+        if record["rows"]:
+            shards[Shard(number, record["start"], record["stop"])] = record
+    tables = [read_table(_intact_file(folder / modality, shard.files[1], shards[shard])) for shard in shards]
     with reading_with(folder / MANIFEST, "manifest"):
         table = pa.concat_tables(tables)
         columns = {name: _values(table.column(name)) for name in table.column_names}
-        if list(map(len, tables)) != [each["rows"] for each in shards.values()] or not _covers(side, columns["index"]):
-            raise _contradiction(folder / MANIFEST, f"the {modality} shards do not hold its items, in order")
+        has_all_rows = list(map(len, tables)) == [record["rows"] for record in shards.values()]
+        if not has_all_rows or not _covers(side, columns["index"]):
+            raise _contradiction(folder / MANIFEST, f"the {modality} shards do not hold its items in order")
         items = np.empty(side["items"], dtype=object)  # ids of all items, embedded or skipped
         items[columns["index"]] = columns["item_id"]
         for skipped in side["skipped"]:
@@ -319,12 +329,13 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
     parts = []
     for shard, record in shards.items():
         if not parts or shard.start < stop:
-            path = _sound_file(folder / modality, shard.files[0], record)
-            parts.append(read_npy(path))
-            if (parts[-1].shape, parts[-1].dtype) != ((record["rows"], side["d"]), np.dtype(side["dtype"])):
-                raise _contradiction(path, f"it holds {parts[-1].dtype} values of shape {parts[-1].shape}")
+            path = _intact_file(folder / modality, shard.files[0], record)
+            part = read_npy(path)
+            if (part.shape, part.dtype) != ((record["rows"], side["d"]), np.dtype(side["dtype"])):
+                raise _contradiction(path, f"it holds {part.dtype} values of shape {part.shape}")
+            parts.append(part)
     parts[-1] = parts[-1][: rows - sum(map(len, parts[:-1]))]
-    vectors: Any = LazyRows(parts) if several and len(parts) > 1 else joined(parts)
+    vectors: Any = LazyRows(parts) if has_several_rows_per_item and len(parts) > 1 else joined(parts)
     columns = {name: column[:rows] for name, column in columns.items()}
     return Embeddings(
         vectors=vectors,
@@ -342,10 +353,10 @@ def _covers(side: dict[str, Any], index: np.ndarray) -> bool:
     """Return whether the shards are contiguous and add up to the side, and only the skipped items have no rows."""
     shards = side["shards"]
     steps = np.diff(index)
-    items = np.union1d(index, [each["index"] for each in side["skipped"]])
+    items = np.union1d(index, [item["index"] for item in side["skipped"]])
     return (
         side | summary(shards) == side
-        and [each["start"] for each in shards] == [0, *(each["stop"] for each in shards[:-1])]
+        and [record["start"] for record in shards] == [0, *(record["stop"] for record in shards[:-1])]
         and bool((steps >= (0 if "lost" in side else 1)).all())
         and len(items) == side["items"]
         and np.array_equal(items, np.arange(len(items)))
@@ -369,19 +380,23 @@ def _values(column: Any) -> np.ndarray:
     return words[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
 
 
-def _sound_file(folder: Path, name: str, record: Mapping[str, Any]) -> Path:
+def _intact_file(folder: Path, name: str, record: Mapping[str, Any]) -> Path:
+    """Return the path of a file of a shard; raise InputError if it is missing or damaged."""
     path = folder / name
-    problem = None if path.is_file() else "missing"
-    if problem is None and files.sha256_of(path) != record["files"].get(name):
-        problem = "damaged (its checksum is not the manifest's)"
+    problem = None
+    if not path.is_file():
+        problem = "missing"
+    elif files.sha256_of(path) != record["files"].get(name):
+        problem = "damaged (its checksum differs from the manifest's)"
     if problem:
-        raise InputError(f"{shown(path)} is {problem}: run the same embed command again, it recomputes this shard")
+        raise InputError(f"{shown(path)} is {problem}: run the same embed command again to recompute this shard")
     return path
 
 
 def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop: int) -> dict[str, Any]:
     recipe = manifest["recipe"]
-    encoder, dataset = recipe["encoder"], recipe["dataset"]
+    encoder = recipe["encoder"]
+    dataset = recipe["dataset"]
     shards = [shard for shard in side["shards"] if shard["start"] < stop]
     lost = {"lost": sum(shard.get("lost", 0) for shard in shards)} if "lost" in side else {}
     return {

@@ -102,24 +102,25 @@ class ImageReader:
         Stacked pixels are written to `out` if they have its shape and dtype; the result is then its first rows.
         """
         prepare = self.preprocess if self.pixels is None else self.pixels.cut
-        index, failed = [], []
-        parts: list[Any] = []
+        index = []
+        failed = []
+        images: list[Any] = []  # PIL images or tensors of pixels
         for k in indices:
             try:
                 image = self.load(k)
                 assert isinstance(image, Image.Image)
-                parts.append(image if prepare is None else prepare(image))
+                images.append(image if prepare is None else prepare(image))
                 index.append(k)
             except OSError as error:
                 if error.errno not in (None, *NOT_THERE):  # None: an error of the decoder
                     raise
                 failed.append((k, " ".join(f"{type(error).__name__}: {error}".split())[:200]))
-        if prepare is None or not parts:
-            return Batch(index, parts or None, failed)
-        place = None if out is None else torch.from_numpy(out[: len(parts)])
-        if place is not None and any((part.shape, part.dtype) != (place.shape[1:], place.dtype) for part in parts):
-            place = None
-        return Batch(index, torch.stack(parts, out=place).numpy(), failed)
+        if prepare is None or not images:
+            return Batch(index, images or None, failed)
+        target = None if out is None else torch.from_numpy(out[: len(images)])
+        if target is not None and any((one.shape, one.dtype) != (target.shape[1:], target.dtype) for one in images):
+            target = None
+        return Batch(index, torch.stack(images, out=target).numpy(), failed)
 
     def read_or_none(self, indices: Sequence[int], out: np.ndarray | None = None) -> Batch | None:
         """Read a batch in a worker; return None if this fails.
@@ -146,12 +147,14 @@ class ImageReader:
         """
         if self.pixels is not None:
             return (3, *self.pixels.size), np.uint8
-        for k in batch if self.preprocess is not None else ():
-            read = self.read_or_none([k])
-            if read is None:  # the error is raised when the batch is requested
+        if self.preprocess is None:
+            return None
+        for k in batch:
+            single = self.read_or_none([k])
+            if single is None:  # the error is raised when the batch is requested
                 return None
-            if isinstance(read.values, np.ndarray) and read.values.size:
-                return read.values.shape[1:], read.values.dtype
+            if isinstance(single.values, np.ndarray) and single.values.size:
+                return single.values.shape[1:], single.values.dtype
         return None
 
 
@@ -170,12 +173,14 @@ class Supply:
     """
 
     def __init__(self, encoder: Encoder, side: Side, *, sort: bool = False):
-        self.encoder, self.side, self.sort = encoder, side, sort
-        ready = encoder.pixels or encoder.takes_images
-        self.reader = ImageReader(side.load, None if ready else encoder.preprocess, encoder.pixels)
+        self.encoder = encoder
+        self.side = side
+        self.sort = sort
+        needs_preprocess = not (encoder.pixels or encoder.takes_images)
+        self.reader = ImageReader(side.load, encoder.preprocess if needs_preprocess else None, encoder.pixels)
         self.workers = 0
         self.planned: deque[range] = deque()
-        self.coming: Iterator[Batch | None] = iter(())
+        self.read_ahead: Iterator[Batch | None] = iter(())  # the batches in `planned`, read by the workers
         self.begin = time.perf_counter()
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.items = 0  # number of embedded items
@@ -224,8 +229,9 @@ class Supply:
             return Batch(list(indices), [self.side.load(k) for k in indices])
         batch = None
         while self.planned and self.planned[0].start <= indices[0]:
-            planned, coming = self.planned.popleft(), next(self.coming)
-            batch = coming if planned == indices else None
+            planned = self.planned.popleft()
+            planned_batch = next(self.read_ahead)
+            batch = planned_batch if planned == indices else None
         return batch or self.reader(indices)
 
 
@@ -245,21 +251,20 @@ def supply(encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: in
     """
     is_text = side.modality == "text"
     sort = is_text and how.sort_texts and encoder.pads_to_longest and not encoder.config.depends_on_batch
-    given = Supply(encoder, side, sort=sort)
+    batches = Supply(encoder, side, sort=sort)
     if FORKS and not is_text:
         images = sum(shard.stop - shard.start for shard in shards)
-        given.workers = default_workers(images) if how.workers is None else how.workers
-    if not given.workers:
-        yield given
+        batches.workers = default_workers(images) if how.workers is None else how.workers
+    if not batches.workers:
+        yield batches
         return
-    given.planned.extend(
-        range(start, min(start + batch_size, shard.stop))
-        for shard in shards
-        for start in range(shard.start, shard.stop, batch_size)
-    )
+    for shard in shards:
+        starts = range(shard.start, shard.stop, batch_size)
+        batches.planned.extend(range(start, min(start + batch_size, shard.stop)) for start in starts)
+    planned = list(batches.planned)
     pin_memory = encoder.device.type == "cuda"
-    with reading_ahead(given.reader, list(given.planned), given.workers, pin_memory=pin_memory) as given.coming:
-        yield given
+    with reading_ahead(batches.reader, planned, batches.workers, pin_memory=pin_memory) as batches.read_ahead:
+        yield batches
 
 
 def default_workers(images: int) -> int:
@@ -311,13 +316,15 @@ def _shared_batches(
         yield reader.read_or_none
         return
     count = min(len(batches), ahead + 1)
-    shape, dtype = (count, max(map(len, batches)), *layout[0]), np.dtype(layout[1])
+    shape = (count, max(map(len, batches)), *layout[0])
+    dtype = np.dtype(layout[1])
     try:
         memory = np.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
     except OSError:
         yield reader.read_or_none
         return
-    key, slots = id(memory), {batch.start: k % count for k, batch in enumerate(batches)}
+    key = id(memory)
+    slots = {batch.start: k % count for k, batch in enumerate(batches)}
     _memories[key] = memory
     del memory  # a stored traceback may keep this frame alive
 
@@ -350,11 +357,12 @@ def reading_ahead(
     """
     items: Any = range(max(batch.stop for batch in batches))
     sampler: Any = batches
-    coming: Any = None
+    iterator: Any = None
     with _shared_batches(reader, batches, AHEAD * workers) as read:
         try:
             with _delayed_interrupt(), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # above cores, as asked
+                # the user may ask for more workers than there are cores
+                warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
                 loader = DataLoader(
                     items,
                     batch_sampler=sampler,
@@ -366,19 +374,18 @@ def reading_ahead(
                     multiprocessing_context="fork",
                     generator=torch.Generator(),  # otherwise it draws from the global generator
                 )
-                coming = iter(loader)  # forks now, before any of our threads start
-            yield coming
+                iterator = iter(loader)  # forks now, before any of our threads start
+            yield iterator
         except RuntimeError as error:  # raised by torch at any point when a worker dies
             if not str(error).startswith("DataLoader worker"):
                 raise
-            advice = (
-                "run the same command again to continue, with fewer workers (workers=0 for none) if it happens again"
-            )
-            problem = "a worker process that decodes images was killed, perhaps for lack of memory"
-            raise InputError(f"{problem}: {advice}") from None
+            raise InputError(
+                "a worker process that decodes images was killed, perhaps for lack of memory: run the same command "
+                "again to continue, with fewer workers (workers=0 for none) if it happens again"
+            ) from None
         finally:
-            if coming is not None:
-                coming._shutdown_workers()  # now, since a traceback may keep the iterator alive
+            if iterator is not None:
+                iterator._shutdown_workers()  # now, since a traceback may keep the iterator alive
 
 
 @contextmanager
@@ -387,13 +394,13 @@ def _delayed_interrupt() -> Iterator[None]:
     if current_thread() is not main_thread():
         yield
         return
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    interrupts: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if pressed:
+        signal.signal(signal.SIGINT, previous)
+        if interrupts:
             signal.raise_signal(signal.SIGINT)
 
 

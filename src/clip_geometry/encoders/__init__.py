@@ -86,7 +86,7 @@ def load_encoder(model: str | EncoderConfig, device: str = "auto", **options: An
         torch.Size([2, 512])
     """
     if isinstance(model, EncoderConfig) and options:
-        raise InputError(f"{listed(options)} would change a config; give the options to resolve_encoder")
+        raise InputError(f"{listed(options)} cannot be given with a config; give the options to resolve_encoder")
     config = model if isinstance(model, EncoderConfig) else resolve_encoder(model, **options)
     return _family(config.model).load(config, resolve_device(device))
 
@@ -108,7 +108,7 @@ def _family(model: str) -> EncoderEntry:
     prefix = re.split("[:/]", instance(model, str, "model", "the name of a model"), maxsplit=1)[0]
     if prefix == model:
         known = ", ".join(encoders)
-        raise InputError(f"model {shown(model)} is no family and a name with a colon between; expected one of {known}")
+        raise InputError(f"model {shown(model)} is not of the form FAMILY:NAME; expected one of the families {known}")
     return encoders[prefix]
 
 

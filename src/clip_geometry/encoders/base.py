@@ -59,7 +59,7 @@ class SeededConfig(EncoderConfig):
     @model_validator(mode="after")
     def _fresh_only(self) -> Self:
         if (self.seed or self.zero_bias) and not self.is_fresh:
-            raise ValueError("seed and zero_bias are for freshly initialised models, this one has weights")
+            raise ValueError("seed and zero_bias are for freshly initialized models, but this model has weights")
         return self
 
     def initialized(self, model: torch.nn.Module) -> dict[str, Any]:
@@ -155,7 +155,8 @@ class Pixels:
         size = steps[-3].size  # either possible last step gives exactly this size
         if isinstance(size, int) or len(size) != 2:
             return None
-        mean, std = (tuple(float(value) for value in values) for values in (steps[-1].mean, steps[-1].std))
+        mean = tuple(float(value) for value in steps[-1].mean)
+        std = tuple(float(value) for value in steps[-1].std)
         return Pixels(tuple(steps[:-2]), (int(size[0]), int(size[1])), mean, std)
 
     def cut(self, image: Image.Image) -> Tensor:
@@ -172,9 +173,13 @@ class Pixels:
 
         Divides by tensors, because a GPU replaces division by a number with an inexact multiplication.
         """
-        values = ((255.0,), self.mean, self.std)
-        whole, mean, std = (torch.tensor(each, dtype=torch.float32, device=pixels.device) for each in values)
-        return pixels.to(torch.float32).div_(whole).sub_(mean[:, None, None]).div_(std[:, None, None])
+
+        def constant(values: tuple[float, ...]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32, device=pixels.device)
+
+        mean = constant(self.mean)[:, None, None]
+        std = constant(self.std)[:, None, None]
+        return pixels.to(torch.float32).div_(constant((255.0,))).sub_(mean).div_(std)
 
 
 @dataclass(frozen=True)
@@ -240,8 +245,10 @@ class Encoder:
         in the model: "QuickGELU", "GELU, ReLU".
         """
         kinds = {type(module).__name__.removesuffix("Activation") for module in self.model.modules()}
-        scale, bias = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias"))
-        transform, tokenizer = (getattr(self, name, None) for name in ("transform", "tokenizer"))
+        scale = getattr(self.model, "logit_scale", None)
+        bias = getattr(self.model, "logit_bias", None)
+        transform = getattr(self, "transform", None)
+        tokenizer = getattr(self, "tokenizer", None)
         return {
             "weights": dict(self.weights),
             "dim": self.dim(),
@@ -257,8 +264,8 @@ class Encoder:
     def require(self, modality: str) -> None:
         """Raise InputError if the model does not embed the modality."""
         if modality not in self.modalities:
-            has = " and ".join(sorted(self.modalities))
-            raise InputError(f"{self.config.model} embeds {has} only, it has no {modality} tower")
+            names = " and ".join(sorted(self.modalities))
+            raise InputError(f"{self.config.model} embeds {names} only, since it has no {modality} tower")
 
     def preprocess(self, image: Image.Image) -> Tensor:
         return self.transform(rgb(image))
@@ -278,7 +285,7 @@ class Encoder:
 
     def heads(self) -> Mapping[str, np.ndarray]:
         """Return modality → A, the (width, d) linear projection of pooled features, f ↦ f A, to fit `IsoCLIP` on."""
-        raise InputError(f"the projection heads of {self.config.model} are not read; those of open_clip models are")
+        raise InputError(f"the projection heads of {self.config.model} cannot be read; give a model of open_clip")
 
     def image_rows(self, pixels: Tensor) -> EncodedRows:
         return EncodedRows(self.image_features(pixels))

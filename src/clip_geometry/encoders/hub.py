@@ -34,11 +34,11 @@ def model_path(name: str) -> Path:
     """
     if not name.startswith(PREFIX):
         return expanded(name)
-    wanted, _, inside = name.removeprefix(PREFIX).partition("/")
-    if wanted not in NAMES:
-        hint = did_you_mean(wanted, NAMES) or f"; known are {', '.join(MODELS)}"
-        raise InputError(f"the package brings no model {shown(wanted)}{hint}")
-    return folder_of(wanted) / inside
+    shipped, _, file = name.removeprefix(PREFIX).partition("/")
+    if shipped not in NAMES:
+        hint = did_you_mean(shipped, NAMES) or f"; known are {', '.join(MODELS)}"
+        raise InputError(f"the package does not ship a model {shown(shipped)}{hint}")
+    return folder_of(shipped) / file
 
 
 def folder_of(name: str) -> Path:
@@ -81,14 +81,18 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
     try:
         return plain(Path(snapshot_download(name, allow_patterns=list(patterns))))
     except RepositoryNotFoundError:
-        what = f"there is no model {shown(name)} on the Hugging Face hub that this machine may read"
-        raise InputError(f"{what}; check the name or log in") from None
+        raise InputError(
+            f"there is no model {shown(name)} on the Hugging Face hub that this machine may read; check the name or "
+            "log in"
+        ) from None
     except Exception as error:
         if not is_not_fetched(error):
             raise
         why = "no network?" if isinstance(error, OSError) else first_line(error)[:60]
-        what = f"{' or '.join(patterns)} of {shown(name)} could not be fetched from huggingface.co and is not cached"
-        raise InputError(f"{what} ({type(error).__name__}: {why}); give a local file or folder instead") from None
+        raise InputError(
+            f"{' or '.join(patterns)} of {shown(name)} could not be fetched from huggingface.co and is not cached "
+            f"({type(error).__name__}: {why}); give a local file or folder instead"
+        ) from None
 
 
 def plain(folder: Path) -> Path:
@@ -101,8 +105,8 @@ def plain(folder: Path) -> Path:
 
 def folder_digest(folder: Path) -> str:
     """Return a checksum of the names and contents of a folder's config and tokenizer files, wherever the folder is."""
-    kept = [path for path in folder.iterdir() if path.is_file() and any(map(path.match, TOKENIZER_FILES))]
-    return digest({path.name: sha256_of(path) for path in kept})
+    paths = [path for path in folder.iterdir() if path.is_file() and any(map(path.match, TOKENIZER_FILES))]
+    return digest({path.name: sha256_of(path) for path in paths})
 
 
 def tokenizer_in(folder: Path) -> Path | None:
@@ -140,7 +144,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         values = values["state_dict"]
     is_state = isinstance(values, Mapping) and all(isinstance(name, str) for name in values)
     if not is_state or not all(isinstance(value, Tensor) for value in values.values()):
-        raise InputError(f"{shown(path)} holds no state dict: a mapping from parameter names to tensors was expected")
+        raise InputError(
+            f"{shown(path)} does not hold a state dict; a mapping from parameter names to tensors was expected"
+        )
     if values and all(name.startswith("module.") for name in values):
         return {name.removeprefix("module."): value for name, value in values.items()}
     return dict(values)
@@ -150,13 +156,14 @@ def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], origin: str) 
     """Copy `state` into `model`; raise InputError for names, shapes or types of numbers that do not fit."""
     expected = model.state_dict()
     # ignore a buffer that older versions of transformers saved, which is always 0, 1, 2, …
-    given = {n: v for n, v in state.items() if n in expected or not n.endswith("embeddings.position_ids")}
+    ignored = {name for name in state if name not in expected and name.endswith("embeddings.position_ids")}
+    tensors = {name: value for name, value in state.items() if name not in ignored}
     try:
-        for name, value in given.items():  # torch would convert other types silently
-            place = expected.get(name, value)
-            if value.is_floating_point() != place.is_floating_point() or value.is_meta:
-                raise RuntimeError(f"\n{name} is {value.dtype} on {value.device}, {place.dtype} in the model")
-        model.load_state_dict(given)
+        for name, value in tensors.items():  # torch would convert other types silently
+            own = expected.get(name, value)
+            if value.is_floating_point() != own.is_floating_point() or value.is_meta:
+                raise RuntimeError(f"\n{name} is {value.dtype} on {value.device}, but {own.dtype} in the model")
+        model.load_state_dict(tensors)
     except (RuntimeError, NotImplementedError) as error:  # NotImplementedError: sparse or quantized tensors
         problem = " ".join(str(error).partition("\n")[2].split()) or first_line(error)
         raise InputError(f"{origin} does not fit the architecture: {shortened(problem, 200)}") from None

@@ -61,7 +61,7 @@ def paired_image_model(model: str) -> str:
         raise InputError(f'{model} names no image model: add "image_model": "open_clip:NAME/TAG" to its config.json')
     pairs = read_yaml(Path(__file__).with_name("mclip.yaml"))
     if name not in pairs:
-        raise InputError(f"no image model is known for {model}; it is for mclip: and one of {', '.join(pairs)}")
+        raise InputError(f"no image model is known for {model}; expected mclip: and one of {', '.join(pairs)}")
     return f"open_clip:{pairs[name]}"
 
 
@@ -92,7 +92,8 @@ class Files:
 
     def base_and_tokenizer(self) -> tuple[Path, Path]:
         """Return the folders of the base transformer's config and of the tokenizer, downloaded if necessary."""
-        if (tokenizer := hub.tokenizer_in(self.folder)) is not None:
+        tokenizer = hub.tokenizer_in(self.folder)
+        if tokenizer is not None:
             return hub.folder(self.base, ["config.json"]), tokenizer
         base = hub.folder(self.base, hub.TOKENIZER_FILES)
         return base, base
@@ -121,12 +122,15 @@ def _settings(values: Mapping[str, Any]) -> Any:
 def find(config: MClipConfig) -> Files:
     """Return the tower's files, downloaded if necessary, and the location of its base."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
-    values, weights = hf.read_config(folder, EXPECTED), hub.first_file(config.name, hf.WEIGHTS)
+    values = hf.read_config(folder, EXPECTED)
+    weights = hub.first_file(config.name, hf.WEIGHTS)
     if values.get("model_type") != "M-CLIP" and "modelBase" not in values:
         path = config.linear or next(iter(sorted(folder.glob("*Linear*.pkl"))), None)
         if path is None:
-            what = f"{config.model} is of Multilingual-CLIP's legacy layout, whose linear layer is a file of its own"
-            raise InputError(f"{what}: give it by linear=PATH, or lay its '… Linear Weights.pkl' into the folder")
+            raise InputError(
+                f"{config.model} has Multilingual-CLIP's legacy layout, whose linear layer is a separate file: give it "
+                "with linear=PATH, or put its '… Linear Weights.pkl' into the folder"
+            )
         linear = existing_file(path, "a file with the weights of a linear layer")
         return Files(folder, str(folder), weights, linear)
     if config.linear is not None:
@@ -142,7 +146,9 @@ def revision(config: MClipConfig) -> str:
     base_config = existing_file(base / "config.json", "the config of the base transformer")
     facts = {"folder": hub.folder_digest(files.folder), "weights": sha256_of(files.weights)}
     facts |= {"base": sha256_of(base_config), "tokenizer": hub.folder_digest(tokenizer)}
-    return digest(facts | ({"linear": sha256_of(files.linear)} if files.linear else {}))
+    if files.linear:
+        facts["linear"] = sha256_of(files.linear)
+    return digest(facts)
 
 
 def load(config: MClipConfig, device: torch.device) -> TextEncoder:
@@ -185,12 +191,14 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
 def _read_linear(path: Path, width: int) -> nn.Linear:
     """Read the linear layer of the legacy layout: pickled TensorFlow arrays, in which the weight is transposed."""
     content = read_pickle(path, "a pickled list of arrays")
-    arrays = [np.asarray(each) for each in content] if isinstance(content, list | tuple) else []
+    arrays = [np.asarray(item) for item in content] if isinstance(content, list | tuple) else []
     shapes = [array.shape for array in arrays]
     is_float = all(array.dtype.kind == "f" for array in arrays)
     if not is_float or len(shapes) != 2 or len(shapes[1]) != 1 or shapes[0] != (width, *shapes[1]):
-        wanted = f"the pickled arrays ({width}, d) and (d,) of floating-point numbers, a linear layer, were expected"
-        raise InputError(f"{path} holds {shapes or 'something else'}; {wanted}")
+        raise InputError(
+            f"{path} holds {shapes or 'something else'}; expected a linear layer: the pickled arrays ({width}, d) and "
+            "(d,) of floating-point numbers"
+        )
     weight, bias = (torch.tensor(array, dtype=torch.float32) for array in arrays)
     linear = nn.Linear(width, len(bias), device="meta")
     linear.load_state_dict({"weight": weight.t().contiguous(), "bias": bias}, assign=True)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -57,7 +58,10 @@ Layers = Annotated[int, Field(ge=0, le=1000)]
 
 
 def _sides(value: Any) -> Any:
-    sides = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    if isinstance(value, dict):
+        sides = list(value.values())
+    else:
+        sides = value if isinstance(value, list) else [value]
     if not all(side is None or (isinstance(side, int) and 1 <= side <= 2**14) for side in sides):
         raise ValueError("sides of 1 to 16384 pixels were expected")
     return value
@@ -186,7 +190,7 @@ class NamedConfig(base.NamedWeights, FreshConfig):
     @model_validator(mode="after")
     def _checkpoint_only(self) -> Self:
         if self.quick_gelu is not None and self.parts[1] != "path":
-            raise ValueError("quick_gelu is for open_clip:NAME@PATH, otherwise the architecture's name decides")
+            raise ValueError("quick_gelu is only for open_clip:NAME@PATH; otherwise, the architecture's name decides")
         return self
 
     def source(self) -> ModelSource:
@@ -209,14 +213,17 @@ class NamedConfig(base.NamedWeights, FreshConfig):
     def _activation(self, name: str, architecture: Mapping[str, Any]) -> bool:
         """Return whether to build with QuickGELU, by name or option, since a state dict does not contain this."""
         by_name = architecture.get("quick_gelu", False)
-        is_timm, is_hf = "timm_model_name" in architecture["vision_cfg"], "hf_model_name" in architecture["text_cfg"]
+        is_timm = "timm_model_name" in architecture["vision_cfg"]
+        is_hf = "hf_model_name" in architecture["text_cfg"]
         has_choice = not (is_timm and is_hf)
         if self.quick_gelu is None and has_choice and not by_name:
-            choices = f"quick_gelu=true (trained as {name}{QUICKGELU}) or quick_gelu=false (trained as {name})"
-            raise InputError(f"{self.model}: a checkpoint does not tell its activation; add {choices}")
+            raise InputError(
+                f"{self.model}: a checkpoint does not state its activation; add quick_gelu=true (trained as "
+                f"{name}{QUICKGELU}) or quick_gelu=false (trained as {name})"
+            )
         if by_name and self.quick_gelu is False:
             plain = name.removesuffix(QUICKGELU)
-            raise InputError(f"{self.model}: {name} is built with QuickGELU; for quick_gelu=false name {plain}")
+            raise InputError(f"{self.model}: {name} is built with QuickGELU; for quick_gelu=false, use {plain}")
         return bool(self.quick_gelu) or by_name
 
 
@@ -229,15 +236,18 @@ def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> ModelSou
         hint = did_you_mean(tag, tags) or f"; it has {', '.join(tags)}"
         raise InputError(f"open_clip's {name} has no weights {tag!r}{hint}")
     settings = get_pretrained_cfg(name, tag)
-    built, trained = architecture.get("quick_gelu", False), settings.get("quick_gelu", False)
+    built = architecture.get("quick_gelu", False)
+    trained = settings.get("quick_gelu", False)
     if built != trained:  # open_clip only warns
         other = name.removesuffix(QUICKGELU) if built else name + QUICKGELU
         remedy = f"load a downloaded file by open_clip:{name}@PATH with the activation it was trained with"
         if (other, tag) in open_clip.list_pretrained() and other != name:
             remedy = f"use open_clip:{other}/{tag}"
-        words = {True: "QuickGELU", False: "GELU"}
-        what = f"were trained with {words[trained]}, but the architecture {name} is built with {words[built]}"
-        raise InputError(f"open_clip says the weights {tag!r} {what}; {remedy}")
+        activation = {True: "QuickGELU", False: "GELU"}
+        raise InputError(
+            f"open_clip says that the weights {tag!r} were trained with {activation[trained]}, but the architecture "
+            f"{name} is built with {activation[built]}; {remedy}"
+        )
     preprocessing = {k: settings[k] for k in ("mean", "std", "interpolation", "resize_mode") if k in settings}
     # hf_hub is "ORG/NAME/FILE", or "ORG/NAME/" for the usual file; safetensors are preferred
     repository, _, filename = settings["hf_hub"].rpartition("/")
@@ -254,12 +264,14 @@ class LocalConfig(base.FreshOption, FreshConfig):
         source = in_folder(folder)
         if self.fresh:
             return source
-        named = [folder / each for each in FOLDER_WEIGHTS if (folder / each).is_file()]  # in open_clip's order
+        named = [folder / name for name in FOLDER_WEIGHTS if (folder / name).is_file()]  # in open_clip's order
         others = sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
         if not named and len(others) != 1:
-            held = f"several checkpoints ({', '.join(path.name for path in others[:3])})" if others else "no weights"
-            names = f"{HUB_WEIGHTS[0]} ({HUB_WEIGHTS[1]} if it is pickled)"
-            raise InputError(f"{shown(folder)} has {held}; name one file {names}, or add fresh=true to initialise it")
+            problem = f"several checkpoints ({', '.join(path.name for path in others[:3])})" if others else "no weights"
+            raise InputError(
+                f"{shown(folder)} has {problem}; name one file {HUB_WEIGHTS[0]} ({HUB_WEIGHTS[1]} if it is pickled), "
+                "or add fresh=true to initialize the model"
+            )
         path = (named or others)[0]
         return replace(source, weights=lambda: path)
 
@@ -269,7 +281,7 @@ class HubConfig(OpenClipConfig):
 
     def require_name(self) -> None:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", self.name):
-            raise InputError(f"{shown(self.name)} is no name on the Hugging Face hub; expected hf-hub:ORG/NAME")
+            raise InputError(f"{shown(self.name)} is not a name on the Hugging Face hub; expected hf-hub:ORG/NAME")
 
     def source(self) -> ModelSource:
         self.require_name()
@@ -315,7 +327,8 @@ def revision(config: OpenClipConfig) -> str:
     facts: dict[str, Any] = {"architecture": source.architecture, "preprocessing": source.preprocessing}
     if source.folder is not None:
         facts["folder"] = hub.folder_digest(source.folder)
-        if (tokenizer := hub.tokenizer_in(source.folder)) not in (None, source.folder):
+        tokenizer = hub.tokenizer_in(source.folder)
+        if tokenizer not in (None, source.folder):
             facts["tokenizer"] = hub.folder_digest(tokenizer)
     if source.weights is None:
         facts["versions"] = {name: version(name) for name in ("torch", "open_clip_torch")}
@@ -381,12 +394,13 @@ def _tokenizer(source: ModelSource) -> Any:
     import open_clip
 
     text = source.architecture["text_cfg"]
-    if not (name := text.get("hf_tokenizer_name")):
+    name = text.get("hf_tokenizer_name")
+    if not name:
         with one_sentence(f"open_clip has no tokenizer for {source.name}"):
             return open_clip.get_tokenizer(source.name)
-    in_folder = None if source.folder is None else hub.tokenizer_in(source.folder)
-    folder = in_folder or hub.folder(name, hub.TOKENIZER_FILES)
-    with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
+    bundled = None if source.folder is None else hub.tokenizer_in(source.folder)
+    folder = bundled or hub.folder(name, hub.TOKENIZER_FILES)
+    with one_sentence(f"{shown(folder)} has no tokenizer that transformers can load"):
         tokenizer = open_clip.tokenizer.HFTokenizer(
             str(folder),
             context_length=text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),
@@ -417,11 +431,12 @@ def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_l
     def tokens(text: str) -> int:
         if inner is None:  # SimpleTokenizer
             return len(tokenizer.encode(text)) + 2
-        clips = getattr(tokenizer, "tokenizer_mode", "") == "clips"  # adds start, end and class token itself
-        uncut = inner(tokenizer.clean_fn(text), truncation=False, verbose=False, add_special_tokens=not clips)
-        return len(uncut.input_ids) + (3 if clips else 0)
+        is_clips = getattr(tokenizer, "tokenizer_mode", "") == "clips"  # adds start, end and class token itself
+        full = inner(tokenizer.clean_fn(text), truncation=False, verbose=False, add_special_tokens=not is_clips)
+        return len(full.input_ids) + (3 if is_clips else 0)
 
-    return sum(tokens(text) > context_length for text, full in zip(texts, filled.tolist(), strict=True) if full)
+    suspects = [text for text, is_filled in zip(texts, filled.tolist(), strict=True) if is_filled]
+    return sum(tokens(text) > context_length for text in suspects)
 
 
 # --- towers
@@ -452,48 +467,50 @@ def projection(tower: Any) -> Projection | None:
         own = classifier if isinstance(classifier, nn.Linear) else None
         return getattr(tower.head, "proj", getattr(tower.head, "mlp", own))
     if isinstance(tower, TextTower):
-        owner, prefix, name = tower.model, "model.", "text_projection"
+        path = "model.text_projection"
     else:
-        owner, prefix, name = tower, "", "text_projection" if hasattr(tower, "text_projection") else "proj"
-    value = getattr(owner, name)
+        path = "text_projection" if hasattr(tower, "text_projection") else "proj"
+    value = attrgetter(path)(tower)
     if isinstance(value, Tensor):
-        return {prefix + name: torch.eye(len(value), dtype=value.dtype, device=value.device)}
+        return {path: torch.eye(len(value), dtype=value.dtype, device=value.device)}
     return None if isinstance(value, nn.Identity) else value
 
 
-def pooled_width(place: Projection) -> int:
+def pooled_width(proj: Projection) -> int:
     """Return the number of columns of the pooled features."""
-    if isinstance(place, nn.Module):
-        return next(module for module in place.modules() if isinstance(module, nn.Linear)).in_features
-    return len(next(iter(place.values())))
+    if isinstance(proj, nn.Module):
+        return next(module for module in proj.modules() if isinstance(module, nn.Linear)).in_features
+    return len(next(iter(proj.values())))
 
 
-def pooled(tower: nn.Module, place: Projection, inputs: Tensor) -> Tensor:
-    """Return the features of the tower before `place`, its projection."""
-    if not isinstance(place, nn.Module):
-        features = functional_call(tower, dict(place), (inputs,))
+def pooled(tower: nn.Module, proj: Projection, inputs: Tensor) -> Tensor:
+    """Return the features of the tower before `proj`, its projection."""
+    if not isinstance(proj, nn.Module):
+        features = functional_call(tower, dict(proj), (inputs,))
         return features[0] if isinstance(features, tuple) else features  # CoCa's towers also return their tokens
-    seen: list[Tensor] = []
-    handle = place.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    captured: list[Tensor] = []
+    handle = proj.register_forward_pre_hook(lambda _, arguments: captured.append(arguments[0]))
     try:
         tower(inputs)
     finally:
         handle.remove()
-    return seen[0]
+    return captured[0]
 
 
-def linear_head(tower: Any, place: Projection | None, what: str) -> Float[Tensor, "width d"]:
+def linear_head(tower: Any, proj: Projection | None, what: str) -> Float[Tensor, "width d"]:
     """Return the matrix A of the tower's final projection, which maps pooled features f ↦ f A.
 
     If the projection has a bias, it is the last row of A, which is then applied to f followed by 1.
     """
-    if place is None:
+    if proj is None:
         raise InputError(f"{what} ends without a projection, so it has no head")
-    linear = tower.attnpool.c_proj if hasattr(tower, "attnpool") else place
+    linear = tower.attnpool.c_proj if hasattr(tower, "attnpool") else proj
     if isinstance(linear, nn.Linear):
         return linear.weight.T if linear.bias is None else torch.cat([linear.weight.T, linear.bias[None]])
     if isinstance(linear, nn.Module):
-        raise InputError(f"{what} ends in a {type(linear).__name__}, which is no linear projection, so it has no head")
+        raise InputError(
+            f"{what} ends in a {type(linear).__name__}, which is not a linear projection, so it has no head"
+        )
     return tower.get_parameter(next(iter(linear)))
 
 
@@ -529,21 +546,24 @@ class OpenClipEncoder(Encoder):
 
     def text_features(self, tokens: Tokens) -> Tensor:
         tower = getattr(self.model, "text", self.model)
-        own = getattr(tower, "token_embedding", None)
-        embedding = tower.transformer.get_input_embeddings() if own is None else own
+        embedding = getattr(tower, "token_embedding", None)
+        if embedding is None:
+            embedding = tower.transformer.get_input_embeddings()
         check_ids(tokens.inputs, embedding, self.config.model)
         return self._features("text", self.model.encode_text, tokens.inputs.to(self.device))
 
     def _features(self, modality: str, encode: Any, inputs: Tensor) -> Tensor:
-        place = self._projections[modality]
+        proj = self._projections[modality]
         with runtime.inference():
             if self.config.features == "projected":
                 rows = encode(inputs, normalize=False)  # CoCa normalizes by default
-            elif place is None:
-                tower = f"the {modality} tower of {self.config.model} ends without a projection"
-                raise InputError(f"{tower}, it has no pooled features; use features=projected")
+            elif proj is None:
+                raise InputError(
+                    f"the {modality} tower of {self.config.model} ends without a projection, so it has no pooled "
+                    "features; use features=projected"
+                )
             else:
-                rows = pooled(self._towers[modality], place, inputs)
+                rows = pooled(self._towers[modality], proj, inputs)
             return rows.float().cpu()
 
     def heads(self) -> dict[str, np.ndarray]:
@@ -557,20 +577,21 @@ class OpenClipEncoder(Encoder):
         Raises:
             InputError: A tower ends without a projection, or in one that is not linear.
         """
-        found = {}
+        heads = {}
         for modality, tower in self._towers.items():
             head = linear_head(tower, self._projections[modality], f"the {modality} tower of {self.config.model}")
-            found[modality] = head.detach().double().cpu().numpy()
-        return found
+            heads[modality] = head.detach().double().cpu().numpy()
+        return heads
 
     def dim(self) -> Mapping[str, int | None]:
         if self.config.features == "projected":
             return dict.fromkeys(self._towers, self.architecture["embed_dim"])
-        places = self._projections.items()
-        return {modality: None if place is None else pooled_width(place) for modality, place in places}
+        projections = self._projections.items()
+        return {modality: None if proj is None else pooled_width(proj) for modality, proj in projections}
 
     def describe(self) -> dict[str, Any]:
-        facts, inner = super().describe(), getattr(self.tokenizer, "tokenizer", None)
+        facts = super().describe()
+        inner = getattr(self.tokenizer, "tokenizer", None)
         if inner is not None:
             facts["tokenizer"] += f"({type(inner).__name__} {self.architecture['text_cfg']['hf_tokenizer_name']})"
         return facts

@@ -72,11 +72,11 @@ class OwnEncoder(Encoder):
         self.tokenizer = tokenizer
         self.takes_images = preprocess is None
         self.context_length = getattr(tokenizer, "context_length", None)
-        self._given = model
+        self._user_model = model
         self._towers = self._functions(modalities)
         self.modalities = frozenset(self._towers)
         self._dtypes = {modality: _dtype(_module(tower)) for modality, tower in self._towers.items()}
-        modules = nn.ModuleList([module for part in parts if (module := _module(part)) is not None])
+        modules = nn.ModuleList([module for module in map(_module, parts) if module is not None])
         self.model = model if isinstance(model, nn.Module) else modules
         tensors = (*self.model.parameters(), *self.model.buffers())
         self.device = tensors[0].device if tensors else torch.device("cpu")
@@ -92,26 +92,30 @@ class OwnEncoder(Encoder):
 
     def _functions(self, modalities: Sequence[str]) -> dict[str, Any]:
         """Return modality → function, to be called with a list or with the output of preprocess or tokenizer."""
-        model = self._given
+        model = self._user_model
         prepares = {"image": self.transform, "text": self.tokenizer}
         if isinstance(model, dict):
             return {modality: _function(part) for modality, part in model.items()}
         if _is_sentence_transformer(model):
             if any(prepares.values()):
                 raise InputError("a SentenceTransformer takes images and texts; leave out preprocess and tokenizer")
-            return {each: _function(model) for each in PREPARES if each in getattr(model, "modalities", ["text"])}
+            supported = getattr(model, "modalities", ["text"])
+            return {modality: _function(model) for modality in PREPARES if modality in supported}
         if not _encodes(model):
             # if only one modality has preprocessing, the model embeds only this modality
             prepared = [modality for modality, option in prepares.items() if option is not None]
             return dict.fromkeys(prepared or PREPARES, model)
         functions = {}
         for modality in modalities:
-            encode, option = getattr(model, f"encode_{modality}", None), PREPARES[modality]
+            encode = getattr(model, f"encode_{modality}", None)
             if encode is None:
                 continue
             if not callable(prepares[modality]):
-                what = f"{type(model).__name__}.encode_{modality} takes what a {option} gives"
-                raise InputError(f"{what}; give {option}= the model's own, such as open_clip returns")
+                option = PREPARES[modality]
+                raise InputError(
+                    f"{type(model).__name__}.encode_{modality} takes the output of a {option}; give {option}= the "
+                    "model's own, such as the one that open_clip returns"
+                )
             normalizes = "normalize" in inspect.signature(encode).parameters  # by default, in CoCa
             functions[modality] = partial(encode, normalize=False) if normalizes else encode
         return functions
@@ -122,31 +126,35 @@ class OwnEncoder(Encoder):
         for part in parts:
             module = _module(part)
             if module is None or isinstance(part, partial):
-                what = f"the model {shown(name)} is no torch module whose weights identify it"
-                raise InputError(f"{what}; give revision=…, a text that changes whenever its rows do, or no folder")
-            facts.append([_name(part), _described(module), _weights(module)])
+                raise InputError(
+                    f"the model {shown(name)} is not a torch module whose weights identify it; give revision=…, a text "
+                    "that changes whenever its rows change, or no folder"
+                )
+            facts.append([_name(part), _repr_without_addresses(module), _weights_checksum(module)])
             if _is_sentence_transformer(module):  # its repr does not include these
                 names = ("prompts", "default_prompt_name", "max_seq_length", "truncate_dim")
-                facts.append([str(getattr(module, each, None)) for each in names])
-        kinds = [None if each is None else type(each).__qualname__ for each in (self.transform, self.tokenizer)]
+                facts.append([str(getattr(module, attribute, None)) for attribute in names])
+        options = (self.transform, self.tokenizer)
+        kinds = [None if option is None else type(option).__qualname__ for option in options]
         sizes = {key: str(getattr(self.tokenizer, key, None)) for key in ("context_length", "vocab_size")}
-        return digest([facts, kinds, None if self.transform is None else _described(self.transform), sizes])
+        transform = None if self.transform is None else _repr_without_addresses(self.transform)
+        return digest([facts, kinds, transform, sizes])
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Put the modules into eval mode; restore the mode of each of them at the end."""
-        before = {each: each.training for each in self.model.modules()}
+        modes = {module: module.training for module in self.model.modules()}
         self.model.eval()
         try:
             yield
         finally:
-            for each, training in before.items():
-                each.training = training
+            for module, training in modes.items():
+                module.training = training
 
     def preprocess(self, image: Image.Image) -> Tensor:
         pixels = super().preprocess(image)
         if not isinstance(pixels, Tensor):
-            raise InputError(f"preprocess gave {type(pixels).__name__} for an image; a tensor was expected")
+            raise InputError(f"preprocess returned {type(pixels).__name__} for an image; a tensor was expected")
         return pixels.float() if pixels.dtype == torch.bfloat16 else pixels  # batches are in NumPy, without bfloat16
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
@@ -159,7 +167,7 @@ class OwnEncoder(Encoder):
             from clip_geometry.encoders.open_clip import count_truncated
 
             return count_truncated(self.tokenizer, texts, inputs, self.tokenizer.context_length)
-        model: Any = self._given.get("text") if isinstance(self._given, dict) else self._given
+        model: Any = self._user_model.get("text") if isinstance(self._user_model, dict) else self._user_model
         limit = getattr(model, "max_seq_length", None)
         if not _is_sentence_transformer(model) or limit is None:
             return 0
@@ -174,28 +182,35 @@ class OwnEncoder(Encoder):
 
     def _rows(self, modality: str, batch: Any, count: int) -> Tensor:
         if hasattr(batch, "to"):  # move to the model's device and to the precision of its weights
-            batch, dtype = batch.to(self.device), self._dtypes[modality]
+            batch = batch.to(self.device)
+            dtype = self._dtypes[modality]
             if dtype and isinstance(batch, Tensor) and batch.is_floating_point():
                 batch = batch.to(dtype)
         try:
             with inference():
                 rows = self._towers[modality](batch)
         except Exception as error:
-            what = f"{self.config.model} was called with a batch of {count} ({modality})"
-            error.add_note(f"{what}; preprocess= and tokenizer= make tensors of lists")
+            error.add_note(
+                f"{self.config.model} was called with a batch of {count} ({modality}); preprocess= and tokenizer= "
+                "convert lists to tensors"
+            )
             raise
         if isinstance(rows, list | tuple) and rows and all(isinstance(row, Tensor | np.ndarray) for row in rows):
             rows = torch.stack([torch.as_tensor(row) for row in rows])
-        given = torch.as_tensor(rows) if isinstance(rows, Tensor | np.ndarray) else torch.empty(0, dtype=torch.bool)
+        tensor = torch.as_tensor(rows) if isinstance(rows, Tensor | np.ndarray) else torch.empty(0, dtype=torch.bool)
         name = shown(self.config.model)
-        if given.ndim != 2 or len(given) != count or not given.numel() or not given.is_floating_point():
-            what = f"{given.dtype} of shape {tuple(given.shape)}" if hasattr(rows, "shape") else type(rows).__name__
-            wanted = f"a tensor or array ({count}, d) of floating-point numbers was expected"
-            raise InputError(f"the model {name} gave {what} for a list of {count} ({modality}); {wanted}")
-        if self._dim.setdefault(modality, given.shape[1]) != given.shape[1]:
-            columns = f"{given.shape[1]} columns for some {modality}s and {self._dim[modality]} for others"
-            raise InputError(f"the model {name} gave {columns}")
-        return given.float().cpu()
+        if tensor.ndim != 2 or len(tensor) != count or not tensor.numel() or not tensor.is_floating_point():
+            kind = f"{tensor.dtype} of shape {tuple(tensor.shape)}" if hasattr(rows, "shape") else type(rows).__name__
+            raise InputError(
+                f"the model {name} returned {kind} for a list of {count} ({modality}); a tensor or array ({count}, d) "
+                "of floating-point numbers was expected"
+            )
+        d = tensor.shape[1]
+        if self._dim.setdefault(modality, d) != d:
+            raise InputError(
+                f"the model {name} returned {d} columns for some {modality}s and {self._dim[modality]} for others"
+            )
+        return tensor.float().cpu()
 
     def dim(self) -> Mapping[str, int | None]:
         return {modality: self._dim.get(modality) for modality in sorted(self.modalities)}
@@ -218,7 +233,7 @@ def _function(model: Any) -> Callable[[Any], Any]:
     )
 
 
-def _inner(part: Any) -> Any:
+def _without_partial(part: Any) -> Any:
     while isinstance(part, partial):
         part = part.func
     return part
@@ -226,7 +241,8 @@ def _inner(part: Any) -> Any:
 
 def _module(part: Any) -> nn.Module | None:
     """Return the module if `part` is a module or a method of one, else None."""
-    owner = getattr(_inner(part), "__self__", _inner(part))
+    function = _without_partial(part)
+    owner = getattr(function, "__self__", function)
     return owner if isinstance(owner, nn.Module) else None
 
 
@@ -241,15 +257,15 @@ def _dtype(module: nn.Module | None) -> torch.dtype | None:
 
 
 def _name(part: Any) -> str:
-    part = _inner(part)
+    part = _without_partial(part)
     return type(part).__name__ if isinstance(part, nn.Module) else getattr(part, "__qualname__", type(part).__name__)
 
 
-def _described(thing: Any) -> str:
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(thing))
+def _repr_without_addresses(value: Any) -> str:
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
-def _weights(module: nn.Module) -> str:
+def _weights_checksum(module: nn.Module) -> str:
     """Return the SHA-256 checksum of all parameters and buffers."""
     checksum = hashlib.sha256()
     for key, value in sorted(module.state_dict().items()):

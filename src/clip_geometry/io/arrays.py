@@ -23,9 +23,10 @@ class _Origin(BaseModel):
 
 def read_npy(path: Path) -> Sides:
     """Read one array, of unknown modality, and the provenance that `write_npy` wrote beside it, if any."""
-    vectors, beside = check_vectors(reading.read_npy(path), shown(path)), _origin_beside(path)
-    known = reading.read_json(beside, "the origin of rows", _Origin).clip_geometry if beside.is_file() else {}
-    return sides_of_columns({UNNAMED: vectors}, {}, path, provenance=known)
+    vectors = check_vectors(reading.read_npy(path), shown(path))
+    origin = _origin_path(path)
+    provenance = reading.read_json(origin, "the origin of rows", _Origin).clip_geometry if origin.is_file() else {}
+    return sides_of_columns({UNNAMED: vectors}, {}, path, provenance=provenance)
 
 
 def write_npy(embeddings: Embeddings, path: Path) -> None:
@@ -36,10 +37,10 @@ def write_npy(embeddings: Embeddings, path: Path) -> None:
         for block in blocks(embeddings, finite=False):
             file.write(block.tobytes())
     origin = {"clip_geometry": dict(embeddings.provenance)}
-    write_atomically(_origin_beside(path), f"{json.dumps(origin, indent=1, default=str)}\n".encode())
+    write_atomically(_origin_path(path), f"{json.dumps(origin, indent=1, default=str)}\n".encode())
 
 
-def _origin_beside(path: Path) -> Path:
+def _origin_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
@@ -56,19 +57,21 @@ def read_tensors(path: Path) -> Sides:
     import torch
 
     if path.suffix.lower() == ".safetensors":
-        found: Any = reading.read_safetensors(path, framework="pt")[1]
+        content: Any = reading.read_safetensors(path, framework="pt")[1]
     else:
-        found = reading.read_checkpoint(path, "a file of embeddings", mmap=True)
-    tensors = {UNNAMED: found} if isinstance(found, torch.Tensor) else found
-    if not isinstance(tensors, dict) or not all(isinstance(each, torch.Tensor) for each in tensors.values()):
+        content = reading.read_checkpoint(path, "a file of embeddings", mmap=True)
+    tensors = {UNNAMED: content} if isinstance(content, torch.Tensor) else content
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
         raise InputError(
-            f"{shown(path)} holds a {type(found).__name__}; expected a tensor, or a dict of tensors by name"
+            f"{shown(path)} holds a {type(content).__name__}; expected a tensor, or a dict of tensors by name"
         )
     arrays: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
         try:
             arrays[str(name)] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
         except (TypeError, RuntimeError):  # float8 and other types that NumPy lacks
-            given = f"{shown(path)}, tensor {shown(name)}, holds {tensor.dtype} values"
-            raise InputError(f"{given}; embeddings are bfloat16, float16, float32 or float64") from None
+            raise InputError(
+                f"{shown(path)}, tensor {shown(name)}, holds {tensor.dtype} values; embeddings are bfloat16, float16, "
+                "float32 or float64"
+            ) from None
     return sides_of_arrays(arrays, path)

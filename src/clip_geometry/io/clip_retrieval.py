@@ -29,9 +29,10 @@ def read(folder: Path) -> Sides:
     intends: an image with several captions has several rows.
     """
     shards: dict[str, dict[int, Path]] = {}
-    for place in sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_dir() and _shards(path, ".npy")):
-        modality = modality_of(place.name) or modality_name(place.name.removesuffix(SUFFIX), shown(place))
-        shards[modality] = _shards(place, ".npy")
+    for subfolder in sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_dir() and _shards(path, ".npy")):
+        modality = modality_of(subfolder.name)
+        modality = modality or modality_name(subfolder.name.removesuffix(SUFFIX), shown(subfolder))
+        shards[modality] = _shards(subfolder, ".npy")
     if not shards:
         raise InputError(f"{folder} has no shards such as img_emb/img_emb_0.npy or text_emb/text_emb_0.npy")
     modalities = sorted(shards, key=lambda name: name not in ("image", "text"))
@@ -40,8 +41,10 @@ def read(folder: Path) -> Sides:
     numbers = sorted(set().union(*shards.values()))
     for name, paths in shards.items():
         if missing := [number for number in numbers if number not in paths]:  # would misalign all later rows
-            given = f"{shown(folder)} lacks shard {listed(missing)} of {name}, which another folder in it has"
-            raise InputError(f"{given}; restore it or remove it there too")
+            raise InputError(
+                f"{shown(folder)} lacks shard {listed(missing)} of {name}, which another of its folders has; restore "
+                "the shard or remove it from all folders"
+            )
     tables = {number: read_table(path) for number, path in shards.get(METADATA, {}).items()}
     rows = {}
     for name in modalities:
@@ -49,8 +52,10 @@ def read(folder: Path) -> Sides:
         for number, array in arrays.items():
             expected = (len(tables[number]) if tables else len(array), arrays[numbers[0]].shape[1])
             if array.shape != expected:
-                given = f"{shown(shards[name][number])} has the shape {array.shape}; expected {expected}"
-                raise InputError(f"{given}, the rows of its metadata and the columns of the first shard")
+                raise InputError(
+                    f"{shown(shards[name][number])} has the shape {array.shape}; expected {expected}, the rows of its "
+                    "metadata and the columns of the first shard"
+                )
         rows[name] = joined([*arrays.values()])
     table = pa.concat_tables(tables.values(), promote_options="permissive") if tables else pa.table({})
     columns = {name: column for name, column in columns_of(table).items() if name not in ID_NAMES}
@@ -63,8 +68,10 @@ def _shards(folder: Path, suffix: str) -> dict[int, Path]:
     """Return number → file in numeric order, whether or not the numbers are zero-padded."""
     shards: dict[int, Path] = {}
     for path in sorted(folder.glob(f"{folder.name}_*{suffix}")):
-        if number := re.fullmatch(rf"{folder.name}_(\d+)", path.stem):
-            if int(number[1]) in shards:
-                raise InputError(f"{path} and {shards[int(number[1])].name} are the same shard twice; remove one")
-            shards[int(number[1])] = path
+        match = re.fullmatch(rf"{folder.name}_(\d+)", path.stem)
+        if match:
+            number = int(match[1])
+            if number in shards:
+                raise InputError(f"{path} and {shards[number].name} have the same shard number; remove one")
+            shards[number] = path
     return dict(sorted(shards.items()))

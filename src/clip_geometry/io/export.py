@@ -49,15 +49,17 @@ def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) ->
         >>> cg.export(image, "image.parquet", to="parquet")
         {'image.parquet': '3 rows, float32'}
     """
-    writers = {name: each["write"] for name, each in formats().items() if "write" in each}
+    writers = {name: entry["write"] for name, entry in formats().items() if "write" in entry}
     flag(normalize, "normalize")
     if not isinstance(to, str) or to not in writers:
         raise unknown("format", to, writers, "clip-geometry export --help")
     if isinstance(source, str | Path):
         sets = read(source)
     else:
-        given = source if isinstance(source, Mapping) else {getattr(source, "modality", "") or "rows": source}
-        sets = {name: side if isinstance(side, Embeddings) else Embeddings(side, name) for name, side in given.items()}
+        sources = source if isinstance(source, Mapping) else {getattr(source, "modality", "") or "rows": source}
+        sets = {
+            name: rows if isinstance(rows, Embeddings) else Embeddings(rows, name) for name, rows in sources.items()
+        }
     if not sum(map(len, sets.values())):
         raise InputError(f"{shown(source)} has no rows; expected at least one to export")
     if normalize:
@@ -106,10 +108,11 @@ def columns_beside(side: Embeddings) -> "dict[str, pa.Array]":
     """Return the columns that describe the rows: item_id, label and metadata. Columns of mixed types become text."""
     import pyarrow as pa
 
-    own = {"item_id": side.item_id, "label": side.labels}
-    own = {name: column for name, column in own.items() if column is not None}
+    fields = {"item_id": side.item_id, "label": side.labels}
+    fields = {name: column for name, column in fields.items() if column is not None}
     columns = {}
-    for name, values in {**own, **side.metadata, **own}.items():
+    # the fields come first and take precedence over columns of the same name
+    for name, values in {**fields, **side.metadata, **fields}.items():
         try:
             columns[name] = pa.array(values if values.ndim == 1 else list(values))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
@@ -132,18 +135,21 @@ def item_table(sets: Sets) -> "pa.Table":
     """
     import pyarrow as pa
 
-    identified = any(side.item_id is not None for side in sets.values())
-    parts = []
+    has_ids = any(side.item_id is not None for side in sets.values())
+    columns_of_sets = []
     for name, side in sets.items():
         numbers = np.arange(len(side))
-        own = {"item_id": pa.array(f"{name}/{k}" for k in numbers)} if identified else {"row": pa.array(numbers)}
-        parts.append({**own, **columns_beside(side), "modality": pa.array([name] * len(side))})
-    columns = {}
-    for name in dict.fromkeys(name for part in parts for name in ("modality", *part)):
-        column = [part.get(name, pa.nulls(len(side))) for part, side in zip(parts, sets.values(), strict=True)]
-        tables = [pa.table([part], [name]) for part in column]
+        default = {"item_id": pa.array(f"{name}/{k}" for k in numbers)} if has_ids else {"row": pa.array(numbers)}
+        columns_of_sets.append({**default, **columns_beside(side), "modality": pa.array([name] * len(side))})
+    names = dict.fromkeys(name for columns in columns_of_sets for name in ("modality", *columns))
+    merged = {}
+    for name in names:
+        chunks = [
+            columns.get(name, pa.nulls(len(side))) for columns, side in zip(columns_of_sets, sets.values(), strict=True)
+        ]
+        tables = [pa.table([chunk], [name]) for chunk in chunks]
         try:
-            columns[name] = pa.concat_tables(tables, promote_options="permissive").column(0)
+            merged[name] = pa.concat_tables(tables, promote_options="permissive").column(0)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
-            columns[name] = pa.chunked_array([_texts(part.to_pylist()) for part in column])
-    return pa.table(columns).combine_chunks()
+            merged[name] = pa.chunked_array([_texts(chunk.to_pylist()) for chunk in chunks])
+    return pa.table(merged).combine_chunks()

@@ -36,7 +36,7 @@ def read(path: Path) -> Sides:
         return sides_of_columns({UNNAMED: vectors}, columns, path)
     columns = columns_of(read_table(path / ITEMS))
     if "modality" not in columns or any(len(values) != len(vectors) for values in columns.values()):
-        raise InputError(f"{shown(path)} has {len(vectors)} rows in {INDEX} and fewer in {ITEMS}")
+        raise InputError(f"{shown(path)} has {len(vectors)} rows in {INDEX}, but fewer in {ITEMS}")
     return sides_of_columns({UNNAMED: vectors}, columns, path)
 
 
@@ -46,15 +46,16 @@ def _opened(path: Path) -> Iterator[Any]:
     faiss = library("faiss", "faiss-cpu", shown(path))
     size = existing_file(path, "a FAISS index").stat().st_size
     # FAISS allocates the sizes that a file declares, so none may be larger than the file
-    limits = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
+    byte_limit = faiss.get_deserialization_vector_byte_limit()
+    loop_limit = faiss.get_deserialization_loop_limit()
     faiss.set_deserialization_vector_byte_limit(size)
     faiss.set_deserialization_loop_limit(size)
     try:
         with reading_with(path, "FAISS"):
             yield faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
     finally:
-        faiss.set_deserialization_vector_byte_limit(limits[0])
-        faiss.set_deserialization_loop_limit(limits[1])
+        faiss.set_deserialization_vector_byte_limit(byte_limit)
+        faiss.set_deserialization_loop_limit(loop_limit)
 
 
 def _rows(path: Path) -> tuple[Any, dict[str, np.ndarray]]:
@@ -81,8 +82,8 @@ def _flat(index: Any, path: Path) -> Any:
     flat = faiss.downcast_index(inner.storage) if isinstance(inner, faiss.IndexHNSWFlat) else inner
     if not isinstance(flat, faiss.IndexFlat):
         raise InputError(
-            f"{shown(path)} is a FAISS {type(flat).__name__}, not a flat index or HNSW on one: give the rows that it "
-            "was built from, or those of an IVF-flat index by its make_direct_map() and reconstruct_n()"
+            f"{shown(path)} is a FAISS {type(flat).__name__}; expected a flat index or HNSW on one: give the rows that "
+            "it was built from, which an IVF-flat index returns by its make_direct_map() and reconstruct_n()"
         )
     if not flat.codes.size() == 4 * flat.ntotal * flat.d == 4 * index.ntotal * flat.d:
         raise damaged(path, "FAISS", f"{flat.codes.size()} bytes for {index.ntotal} rows")
@@ -105,14 +106,15 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
 
     widths = {name: side.dim for name, side in sets.items()}
     if len(set(widths.values())) > 1:
-        given = listed(f"{name} {d}" for name, d in widths.items())
-        raise InputError(f"the modalities have different numbers of columns ({given}); export them one by one")
-    n, d = sum(map(len, sets.values())), max(widths.values())
+        counts = listed(f"{name} {d}" for name, d in widths.items())
+        raise InputError(f"the modalities have different numbers of columns ({counts}); export them one by one")
+    n = sum(map(len, sets.values()))
+    d = max(widths.values())
     write_flat_index(place / INDEX, (block for side in sets.values() for block in blocks(side)), n, d)
     pq.write_table(item_table(sets), place / ITEMS)
     return {
-        INDEX: f"{n} × {d} rows, float32; ranks by inner product, which is the cosine where rows were normalized",
-        ITEMS: "modality, item_id and columns of each row",
+        INDEX: f"{n} × {d} rows, float32; ranks by inner product, which is the cosine if rows are normalized",
+        ITEMS: "modality, item_id and other columns of each row",
     }
 
 
@@ -123,16 +125,19 @@ def write_flat_index(path: Path, rows: Iterable[np.ndarray], n: int, d: int) -> 
     by FAISS. The layout is first checked against an index of one row.
     """
     faiss = library("faiss", "faiss-cpu", "a FAISS index")
-    empty, one = faiss.IndexFlatIP(d), faiss.IndexFlatIP(d)
-    one.add(np.ones((1, d), np.float32))
-    header = faiss.serialize_index(empty).tobytes()
+    one_row = faiss.IndexFlatIP(d)
+    one_row.add(np.ones((1, d), np.float32))
+    empty_header = faiss.serialize_index(faiss.IndexFlatIP(d)).tobytes()
 
-    def of(count: int) -> bytes:
-        return header[:8] + struct.pack("<q", count) + header[16:-8] + struct.pack("<q", count * d)
+    def header(count: int) -> bytes:
+        return empty_header[:8] + struct.pack("<q", count) + empty_header[16:-8] + struct.pack("<q", count * d)
 
-    if of(0) != header or of(1) + np.ones(d, "<f4").tobytes() != faiss.serialize_index(one).tobytes():
-        raise InputError(f"faiss {faiss.__version__} writes a flat index in a layout of its own; expected that of 1.9")
+    expected = header(1) + np.ones(d, "<f4").tobytes()
+    if header(0) != empty_header or expected != faiss.serialize_index(one_row).tobytes():
+        raise InputError(
+            f"faiss {faiss.__version__} writes flat indexes in another layout; expected the layout of version 1.9"
+        )
     with writing(path) as file:
-        file.write(of(n))
+        file.write(header(n))
         for block in rows:
             file.write(np.ascontiguousarray(block, "<f4").tobytes())

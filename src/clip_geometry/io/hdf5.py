@@ -19,10 +19,10 @@ from clip_geometry.registry import InputError, library, shown
 def read(path: Path) -> Sides:
     """Read float matrices as modalities, by name, and the arrays beside them as ids, labels and metadata."""
     with _opened(existing_file(path, "a file of embeddings")) as file:
-        found: dict[str, Any] = {}
-        file.visititems(lambda name, each: found.update({name: each}))  # visits hard links only, each object once
-        arrays = {name: each for name, each in found.items() if getattr(each, "shape", None) is not None}
-        return sides_of_arrays({name: _stored(each, name, path) for name, each in arrays.items()}, path)
+        objects: dict[str, Any] = {}
+        file.visititems(objects.__setitem__)  # visits hard links only, each object once
+        arrays = {name: item for name, item in objects.items() if getattr(item, "shape", None) is not None}
+        return sides_of_arrays({name: _stored(array, name, path) for name, array in arrays.items()}, path)
 
 
 @contextmanager

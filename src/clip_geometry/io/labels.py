@@ -42,7 +42,7 @@ def read_labels(path: str | Path) -> np.ndarray:
         case ".pt":  # the format in which Tyshchuk et al. publish their labels
             tensor = reading.read_checkpoint(path, what)
             if not isinstance(tensor, Tensor) or tensor.is_floating_point():
-                raise InputError(f"{shown(path)} holds no tensor of integers; labels are one integer per row")
+                raise InputError(f"{shown(path)} does not hold a tensor of integers; expected one integer per row")
             array = tensor.numpy()
         case ".txt":
             array = _array([line.strip() for line in reading.read_text(path, what).rstrip().splitlines()])
@@ -50,19 +50,22 @@ def read_labels(path: str | Path) -> np.ndarray:
             from clip_geometry.data.tables import read_table
 
             table = read_table(path)
-            chosen = [name for name in table.names if name.casefold() in COLUMNS] or table.names
-            if len(chosen) != 1:
-                given = f"{shown(path)} has the columns {listed(table.names)}"
-                raise InputError(f"{given}; expected a single one, or one called 'label'")
-            array = _array(table.values(chosen[0]))
+            candidates = [name for name in table.names if name.casefold() in COLUMNS] or table.names
+            if len(candidates) != 1:
+                raise InputError(
+                    f"{shown(path)} has the columns {listed(table.names)}; expected a single column, or one called "
+                    "'label'"
+                )
+            array = _array(table.values(candidates[0]))
         case _:
-            raise InputError(f"{shown(path)} is no label file; expected {', '.join(SUFFIXES)}")
+            raise InputError(f"{shown(path)} is not a label file; expected {', '.join(SUFFIXES)}")
     if array.ndim != 1 or array.dtype.kind not in "iufUOb":
-        raise InputError(f"{shown(path)} holds {array.dtype} values of shape {array.shape}; labels are one value a row")
+        raise InputError(f"{shown(path)} holds {array.dtype} values of shape {array.shape}; expected one label per row")
     missing = [k for k, value in enumerate(array.tolist()) if value is None or value == "" or value != value]
     if missing:
-        of = f"{len(missing)} of {len(array)} rows, the first is row {missing[0]}"
-        raise InputError(f"{shown(path)} has no label for {of}")
+        raise InputError(
+            f"{shown(path)} has no label for {len(missing)} of {len(array)} rows, first in row {missing[0]}"
+        )
     return array
 
 
@@ -86,12 +89,12 @@ def with_labels(sets: Mapping[str, Embeddings], labels: Any) -> dict[str, Embedd
     """
     if not hasattr(labels, "__len__") or np.ndim(labels) == 0:
         raise InputError(f"labels is {shown(labels)}; expected one label per row")
-    fitting = {modality for modality, each in sets.items() if len(each) == len(labels)}
-    if not fitting:
-        counts = " and ".join(f"{len(each)} {modality} rows" for modality, each in sets.items())
+    fits = {modality: len(side) == len(labels) for modality, side in sets.items()}
+    if not any(fits.values()):
+        counts = " and ".join(f"{len(side)} {modality} rows" for modality, side in sets.items())
         raise InputError(f"{len(labels)} labels were given for {counts}; expected one label per row")
     as_codes(labels, len(labels))  # raises for a single label
-    for modality, each in sets.items():
-        if modality not in fitting:
-            note(f"the {len(labels)} labels are not those of the {len(each)} {modality} rows, which get none")
-    return {modality: replace(each, labels=labels) if modality in fitting else each for modality, each in sets.items()}
+    for modality, side in sets.items():
+        if not fits[modality]:
+            note(f"the {len(labels)} labels do not belong to the {len(side)} {modality} rows, which get no labels")
+    return {name: replace(side, labels=labels) if fits[name] else side for name, side in sets.items()}

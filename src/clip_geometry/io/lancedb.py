@@ -16,7 +16,7 @@ def recognizes(folder: Path) -> bool:
 
     In other folders, each table that is named after a modality is read as that modality.
     """
-    return folder.suffix.lower() == ".lance" or [modality_of(each.stem) for each in folder.glob("*.lance")] == [None]
+    return folder.suffix.lower() == ".lance" or [modality_of(table.stem) for table in folder.glob("*.lance")] == [None]
 
 
 def read(path: Path) -> Sides:
@@ -26,7 +26,8 @@ def read(path: Path) -> Sides:
     lancedb = library("lancedb", "lancedb", shown(path))
     with reading_with(path, "LanceDB"):
         table = lancedb.connect(path.parent).open_table(path.stem)
-        batches, size = [], 0
+        batches = []
+        size = 0
         for batch in table.search().limit(table.count_rows()).to_batches():
             size += batch.nbytes
             require_memory(size, shown(path))

@@ -75,9 +75,11 @@ def damaged(source: str | Path, kind: str, error: BaseException | str) -> InputE
     if isinstance(error, OSError) and error.strerror:  # an error of the disk, not of the file's content
         return InputError(f"{name} cannot be read: {error.strerror}")
     # remove locations in the library's source code, which FAISS and Lance include
-    said = re.sub(r"^Error in .* at \S+:\d+: |, /\S+:\d+.*", "", str(error), flags=re.DOTALL)
-    why = printable(said) if isinstance(error, str) else first_line(said) or type(error).__name__
-    return InputError(f"{name} is no readable {kind} file, damaged or cut short ({why[:160]}): copy or write it again")
+    message = re.sub(r"^Error in .* at \S+:\d+: |, /\S+:\d+.*", "", str(error), flags=re.DOTALL)
+    why = printable(message) if isinstance(error, str) else first_line(message) or type(error).__name__
+    return InputError(
+        f"{name} is not a readable {kind} file: it is damaged or cut short ({why[:160]}); copy or write it again"
+    )
 
 
 @contextmanager
@@ -100,24 +102,24 @@ def require_memory(size: int, source: str) -> None:
     """Raise InputError if `size` bytes exceed the memory that this process may use."""
     if size > memory.memory():
         raise InputError(
-            f"{source} takes {size / 1e9:.3g} GB in memory and there are {memory.memory() / 1e9:.3g} GB; give fewer "
-            "rows, or a .npy file, which is read in blocks"
+            f"{source} takes {size / 1e9:.3g} GB of memory, but only {memory.memory() / 1e9:.3g} GB are available; "
+            "give fewer rows, or a .npy file, which is read in blocks"
         )
 
 
 # -- text, JSON, YAML
 
 
-def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
-    """Read UTF-8 text of at most `most` bytes, without a byte order mark. A .gz file is decompressed.
+def read_text(path: str | Path, what: str, *, limit: int = MAX_TEXT) -> str:
+    """Read UTF-8 text of at most `limit` bytes, without a byte order mark. A .gz file is decompressed.
 
     Line endings are kept. `what` names the expected content in errors.
     """
     path = existing_file(path, what)
     with reading_with(path, "gzip"), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise InputError(f"{shown(path)} has more than {most} bytes, or unpacks to more; {what} was expected")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise InputError(f"{shown(path)} has more than {limit} bytes, or unpacks to more; {what} was expected")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -158,7 +160,7 @@ def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = "
         if re.search(r"[0-9]{301}", text):  # checking every integer would make reading 5x slower
             json.loads(text, parse_int=_finite)
     except ValueError as error:
-        raise InputError(f"{source} is no readable JSON ({first_line(error)}){hint}") from None
+        raise InputError(f"{source} is not readable JSON ({first_line(error)}){hint}") from None
     return values if schema is None else checked(values, source, schema, hint)
 
 
@@ -186,8 +188,8 @@ class _PlainLoader(yaml.SafeLoader):
 
     def get_single_data(self) -> Any:
         node = self.get_single_node()
-        if node is not None and _values_in(node, {}) > MAX_VALUES:
-            raise yaml.YAMLError(f"its aliases (*name) stand for more than {MAX_VALUES} values")
+        if node is not None and _expanded_size(node, {}) > MAX_VALUES:
+            raise yaml.YAMLError(f"its aliases (*name) expand to more than {MAX_VALUES} values")
         return None if node is None else self.construct_document(node)
 
     def unique_mapping(self, node: yaml.MappingNode) -> dict:
@@ -202,14 +204,18 @@ class _PlainLoader(yaml.SafeLoader):
         return self.construct_mapping(node, deep=True)
 
 
-def _values_in(node: yaml.Node, known: dict[int, float]) -> float:
-    """Count the values after all aliases are expanded; infinity for an alias inside its own anchor."""
-    if id(node) not in known:
-        known[id(node)] = math.inf  # until the node is counted, so that an alias inside it counts as infinite
-        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        inner = parts if isinstance(node, yaml.CollectionNode) else ()
-        known[id(node)] = 1 + sum(_values_in(part, known) for part in inner)
-    return known[id(node)]
+def _expanded_size(node: yaml.Node, sizes: dict[int, float]) -> float:
+    """Count the values after all aliases are expanded; infinity for an alias inside its own anchor.
+
+    `sizes` holds the counts of the nodes that were counted before, by the id of the node.
+    """
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf  # until the node is counted, so that an alias inside it counts as infinite
+        children = node.value if isinstance(node, yaml.CollectionNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            children = [child for key_and_value in node.value for child in key_and_value]
+        sizes[id(node)] = 1 + sum(_expanded_size(child, sizes) for child in children)
+    return sizes[id(node)]
 
 
 # Numbers of YAML 1.2 with at most 300 digits. YAML 1.1 also has numbers in base 60, such as 1:30, which take minutes to
@@ -250,7 +256,7 @@ def parsed_number(value: Any) -> float:
     """Parse a number in a cell of a file. Raises ValueError for text such as 1_0, which float() would read as 10."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     if isinstance(text, str) and "_" in text:
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return float(text)
 
 
@@ -271,21 +277,23 @@ def npy_header(file: Any, source: str | Path, size: int) -> tuple[tuple[int, ...
 
     Raises InputError for pickled objects and if the array would not fit into `size` bytes, the size of the file.
     """
-    name, magic = shown(source) if isinstance(source, Path) else source, b"\x93NUMPY"
+    name = shown(source) if isinstance(source, Path) else source
+    magic = b"\x93NUMPY"
     if file.read(len(magic)) != magic:
-        raise InputError(f"{name} is no .npy file, it does not begin with {magic!r}: write it with numpy.save")
+        raise InputError(f"{name} is not a .npy file: it does not begin with {magic!r}; write it with numpy.save")
     file.seek(0)
     with reading_with(source, ".npy"):
         version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
+        is_first = version == (1, 0)
+        read_header = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(file)
     if not all(type(length) is int for length in shape):
         raise damaged(source, ".npy", f"its header declares the shape {shown(shape)}")
     if dtype.hasobject:
         raise InputError(f"{name} holds pickled Python objects, which can run code; save a plain array of numbers")
     declared = math.prod(shape) * dtype.itemsize
     if any(length < 0 for length in shape) or declared > size - file.tell():
-        raise damaged(source, ".npy", f"its header declares {declared} bytes, it has {size - file.tell()}")
+        raise damaged(source, ".npy", f"its header declares {declared} bytes, but it has {size - file.tell()}")
     return shape, dtype
 
 
@@ -320,35 +328,38 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
     path = existing_file(path, what)
     with reading_with(path, ".parquet"), pa.OSFile(os.fsencode(path)) as source:  # a str would have to be UTF-8
         with pq.ParquetFile(source) as file:
-            facts, schema = file.metadata, file.schema_arrow
-        if len(set(schema.names)) < len(schema):
-            raise InputError(f"{shown(path)} has two columns of one name; keep one")
-        whole = set(schema.names)
+            metadata = file.metadata
+            schema = file.schema_arrow
+        names = set(schema.names)
+        if len(names) < len(schema):
+            raise InputError(f"{shown(path)} has two columns with the same name; keep one")
         texts: list[str] = []
-        size, longest = 0, 1  # bytes of all values, and of the longest text inside a list or a struct
-        for k in range(facts.num_columns):
-            leaf = facts.schema.column(k)
+        size = 0  # bytes of all values
+        longest = 1  # bytes of the longest column of texts inside a list or a struct
+        for k in range(metadata.num_columns):
+            leaf = metadata.schema.column(k)
             if columns and not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns):
                 continue
-            chunks = [facts.row_group(group).column(k) for group in range(facts.num_row_groups)]
+            chunks = [metadata.row_group(group).column(k) for group in range(metadata.num_row_groups)]
             size += sum(chunk.num_values for chunk in chunks) * (_WIDTHS.get(leaf.physical_type) or leaf.length or 0)
             # No file states the total length of its texts. Equal texts are stored once, and Arrow can keep them so
             # when reading, but not inside a list or a struct; such columns are read a few rows at a time
-            if leaf.physical_type == "BYTE_ARRAY" and leaf.path not in whole:
+            if leaf.physical_type == "BYTE_ARRAY" and leaf.path not in names:
                 longest += max((chunk.total_uncompressed_size for chunk in chunks), default=0)
             elif leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL":
                 texts.append(leaf.path)
         require_memory(size, f"{shown(path)}, decoded,")
-        parts, size = [schema.empty_table().select(columns or schema.names)], 0  # size: decoded bytes
-        with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
-            count = min(2**16, max(64, memory.memory() // 4 // longest))
-            for batch in file.iter_batches(count, columns=columns):
-                part = pa.Table.from_batches([batch])
-                size += decoded_size(part)
-                require_memory(size, f"{shown(path)}, decoded,")
-                part.validate(full=True)
-                parts.append(part.cast(parts[0].schema))
-        return pa.concat_tables(parts)
+        tables = [schema.empty_table().select(columns or schema.names)]
+        decoded = 0  # bytes
+        with pq.ParquetFile(source, metadata=metadata, read_dictionary=texts) as file:
+            batch_rows = min(2**16, max(64, memory.memory() // 4 // longest))
+            for batch in file.iter_batches(batch_rows, columns=columns):
+                table = pa.Table.from_batches([batch])
+                decoded += decoded_size(table)
+                require_memory(decoded, f"{shown(path)}, decoded,")
+                table.validate(full=True)
+                tables.append(table.cast(tables[0].schema))
+        return pa.concat_tables(tables)
 
 
 # bytes of a decoded value, without the text itself
@@ -360,19 +371,23 @@ def decoded_size(table: "pa.Table") -> int:
     import pyarrow.compute as pc
     import pyarrow.types as types
 
-    def texts(array: Any) -> int:
+    def text_bytes(array: Any) -> int:
+        """Return the bytes of the dictionary-encoded values in an array, including arrays inside it."""
         if types.is_dictionary(array.type):
-            of, codes = array.dictionary, array.indices.drop_null().to_numpy()
-            is_text = any(kind(of.type) for kind in (types.is_string, types.is_large_string, types.is_binary))
+            values = array.dictionary
+            codes = array.indices.drop_null().to_numpy()
+            is_text = any(is_kind(values.type) for is_kind in (types.is_string, types.is_large_string, types.is_binary))
             if not is_text or not len(codes):
-                return len(codes) * of.nbytes // max(len(of), 1)
-            lengths = pc.call_function("binary_length", [of]).fill_null(0).to_numpy().astype(float)
-            return int(np.bincount(codes, minlength=len(of)) @ lengths)
+                return len(codes) * values.nbytes // max(len(values), 1)
+            lengths = pc.call_function("binary_length", [values]).fill_null(0).to_numpy().astype(float)
+            return int(np.bincount(codes, minlength=len(values)) @ lengths)
         if types.is_struct(array.type):
-            return sum(texts(part) for part in array.flatten())
-        return texts(array.flatten()) if types.is_nested(array.type) and not types.is_union(array.type) else 0
+            return sum(text_bytes(field) for field in array.flatten())
+        if types.is_nested(array.type) and not types.is_union(array.type):
+            return text_bytes(array.flatten())
+        return 0
 
-    return table.nbytes + sum(texts(chunk) for column in table.columns for chunk in column.chunks)
+    return table.nbytes + sum(text_bytes(chunk) for column in table.columns for chunk in column.chunks)
 
 
 def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
@@ -385,7 +400,8 @@ def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
     import pyarrow as pa
     from pyarrow import csv
 
-    size, is_tsv = existing_file(path, "a table").stat().st_size, path.suffix.lower() == ".tsv"
+    size = existing_file(path, "a table").stat().st_size
+    is_tsv = path.suffix.lower() == ".tsv"
     require_memory(4 * size, shown(path))  # the text, its columns and the matrix made of them
     with path.open("rb") as file:
         first = file.readline(LONGEST)
@@ -397,18 +413,18 @@ def read_csv(path: Path, *, as_texts: bool = False) -> "pa.Table":
         raise damaged(path, path.suffix, "it does not begin with a line of text in UTF-8")
     delimiter = "\t" if is_tsv else "," if as_texts else max(",;\t", key=line.count)
     numbers = [field for field in line.replace('"', "").split(delimiter) if NUMBER.fullmatch(field.strip())]
-    blocks = csv.ReadOptions(use_threads=False, block_size=min(BLOCK, size + 1))
+    read_options = csv.ReadOptions(use_threads=False, block_size=min(BLOCK, size + 1))
     # the numbers 0, 1, … are a header, which pandas writes
-    blocks.autogenerate_column_names = not as_texts and numbers != [str(k) for k in range(len(numbers))]
-    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    read_options.autogenerate_column_names = not as_texts and numbers != [str(k) for k in range(len(numbers))]
+    parse_options = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     if as_texts and is_tsv:
-        parse.quote_char = False
-    convert = csv.ConvertOptions(null_values=[""], strings_can_be_null=False, check_utf8=True)
+        parse_options.quote_char = False
+    convert_options = csv.ConvertOptions(null_values=[""], strings_can_be_null=False, check_utf8=True)
     with reading_with(path, path.suffix):
         if as_texts:
-            names = csv.open_csv(pa.OSFile(os.fsencode(path)), blocks, parse, convert).schema.names
-            convert.column_types = dict.fromkeys(names, pa.string())
-        table = csv.read_csv(pa.OSFile(os.fsencode(path)), blocks, parse, convert)
+            reader = csv.open_csv(pa.OSFile(os.fsencode(path)), read_options, parse_options, convert_options)
+            convert_options.column_types = dict.fromkeys(reader.schema.names, pa.string())
+        table = csv.read_csv(pa.OSFile(os.fsencode(path)), read_options, parse_options, convert_options)
     if not table.num_rows:
         raise InputError(f"{shown(path)} has no rows below its header")
     return table
@@ -449,8 +465,9 @@ def read_checkpoint(path: str | Path, what: str = "a checkpoint file", *, mmap: 
         raise
     except Exception:  # a damaged pickle raises nearly anything
         raise InputError(
-            f"{shown(path)} cannot be read as a checkpoint of tensors: it is damaged, no PyTorch file, a TorchScript "
-            "archive, or pickles other objects, which is refused; save tensors, or a model's state_dict()"
+            f"{shown(path)} cannot be read as a checkpoint of tensors: it is damaged, not a PyTorch file, a "
+            "TorchScript archive, or holds other pickled objects, which are refused; save tensors, or a model's "
+            "state_dict()"
         ) from None
 
 

@@ -40,7 +40,7 @@ def check_vectors(array: Any, source: str) -> Any:
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         raise InputError(f"{source} holds {array.dtype} values; embeddings are float16, float32 or float64")
     if array.shape[1] == 0:
-        raise InputError(f"{source} has shape {array.shape}, rows without columns; embeddings have d ≥ 1")
+        raise InputError(f"{source} has the shape {array.shape}, rows without columns; embeddings have d ≥ 1")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -69,20 +69,21 @@ def sides_by_name(names: Collection[str], source: Path, what: str) -> dict[str, 
         source: The file, for errors.
         what: What the names are ("arrays", "vector columns"), for errors.
     """
-    found: dict[str, str] = {}
+    by_modality: dict[str, str] = {}
     for name in names:
-        above, _, called = name.rpartition("/")
-        called = above.rpartition("/")[2] if above and called.casefold() in KINDS else called
-        modality = modality_of(called)
+        group, _, base = name.rpartition("/")
+        if group and base.casefold() in KINDS:
+            base = group.rpartition("/")[2]
+        modality = modality_of(base)
         if modality is None:
-            alone = len(names) == 1
-            modality = UNNAMED if alone else modality_name(_bare(called), f"{shown(source)}: {what.removesuffix('s')}")
-        if modality in found:
+            is_only = len(names) == 1
+            modality = UNNAMED if is_only else modality_name(_bare(base), f"{shown(source)}: {what.removesuffix('s')}")
+        if modality in by_modality:
             raise InputError(
-                f"{shown(source)} has several {what} for {modality}, {found[modality]} and {name}; keep one"
+                f"{shown(source)} has several {what} for {modality}, {by_modality[modality]} and {name}; keep one"
             )
-        found[modality] = name
-    return found
+        by_modality[modality] = name
+    return by_modality
 
 
 # --- the origin of rows, as stated in their file
@@ -133,29 +134,31 @@ def sides_of_columns(vectors: Mapping[str, Any], columns: dict[str, Any], path: 
         **facts: Fields of Embeddings that hold for all sides, such as language.
     """
     columns = dict(columns)
-    of_row = columns.pop("modality", None) if set(vectors) == {UNNAMED} else None
-    ids = next((name for name in ID_NAMES if name in columns), None)
-    label = next((name for name in columns if name.casefold() in LABEL_NAMES), None)
-    item_id, labels = (None if name is None else columns.pop(name) for name in (ids, label))
-    known, sides = facts.pop("provenance", {}), {}
+    row_modalities = columns.pop("modality", None) if set(vectors) == {UNNAMED} else None
+    id_column = next((name for name in ID_NAMES if name in columns), None)
+    label_column = next((name for name in columns if name.casefold() in LABEL_NAMES), None)
+    item_id = None if id_column is None else columns.pop(id_column)
+    labels = None if label_column is None else columns.pop(label_column)
+    stored_provenance = facts.pop("provenance", {})
+    sides = {}
     for modality, rows in vectors.items():
-        provenance = {**known, "source": str(path), "dtype": str(rows.dtype)}
+        provenance = {**stored_provenance, "source": str(path), "dtype": str(rows.dtype)}
         sides[modality] = Embeddings(rows, modality, item_id, labels, metadata=columns, provenance=provenance, **facts)
-    return sides if of_row is None else _by_modality(sides[UNNAMED], of_row, path)
+    return sides if row_modalities is None else _split_by_modality(sides[UNNAMED], row_modalities, path)
 
 
-def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> Sides:
+def _split_by_modality(rows: Embeddings, row_modalities: np.ndarray, path: Path) -> Sides:
     """Split rows by the value of the column `modality`, in order of first appearance."""
     what = f"{shown(path)}, column 'modality':"
     sides = {}
-    for name in [modality_name(name, what) for name in dict.fromkeys(of_row.tolist())]:
-        numbers, lazy = np.flatnonzero(of_row == name), isinstance(rows.vectors, LazyRows)
-        vectors = chosen_rows(rows.vectors, numbers) if lazy else None
+    for name in [modality_name(name, what) for name in dict.fromkeys(row_modalities.tolist())]:
+        numbers = np.flatnonzero(row_modalities == name)
+        vectors = chosen_rows(rows.vectors, numbers) if isinstance(rows.vectors, LazyRows) else None
         sides[name] = replace(rows.take(numbers, vectors=vectors), modality=name)
     if len(sides) > 1 and (rows.item_id is None or len(set(rows.item_id)) == len(rows)):
         note(
-            f"{shown(path)} has no column 'item_id' with the same value in rows that pair, so they pair by position or "
-            f"not at all; other columns are {listed(rows.metadata)}"
+            f"{shown(path)} has no column 'item_id' with the same value in paired rows, so rows are paired by position "
+            f"or not at all; other columns are {listed(rows.metadata)}"
         )
     return sides
 
@@ -177,32 +180,33 @@ def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> 
     The float matrices are the rows. Another array belongs to a matrix if it is in the same group and has one value per
     row: item_id (or id), label, and metadata.
     """
-    last = {name: name.rpartition("/")[2].casefold() for name in arrays}
-    rows = [name for name, each in arrays.items() if is_rows(each) and last[name] not in LABEL_NAMES]
+    base_names = {name: name.rpartition("/")[2].casefold() for name in arrays}
+    rows = [name for name, array in arrays.items() if is_rows(array) and base_names[name] not in LABEL_NAMES]
     if not rows:
-        kinds = listed(f"{name} {each.dtype}{list(each.shape)}" for name, each in arrays.items())
+        kinds = listed(f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
         raise InputError(f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of floats")
     sides: Sides = {}
-    beside = sorted(set(arrays) - set(rows))
-    left = set(beside)
+    others = sorted(set(arrays) - set(rows))
+    unused = set(others)
     for modality, name in sides_by_name(rows, path, "arrays of rows").items():
-        matrix, source = arrays[name], f"{shown(path)}, array {shown(name)},"
+        matrix = arrays[name]
+        source = f"{shown(path)}, array {shown(name)},"
         vectors = stored_rows(matrix, source) if isinstance(matrix, FileRows) else check_vectors(matrix, source)
         columns = {}
-        for other in beside:
+        for other in others:
             group, _, column = other.rpartition("/")
             is_plain = arrays[other].dtype.kind in "fiubSTUO"
             if is_plain and group == name.rpartition("/")[0] and arrays[other].shape[:1] == (len(vectors),):
                 columns[column] = _column(arrays[other], f"{shown(path)}, array {shown(other)},")
-                left.discard(other)
+                unused.discard(other)
         sides |= sides_of_columns({modality: vectors}, columns, path)
-    if labels := [name for name in left if last[name] in LABEL_NAMES]:
+    if labels := [name for name in unused if base_names[name] in LABEL_NAMES]:
         counts = " and ".join(str(len(side)) for side in sides.values())
         raise InputError(
-            f"{shown(path)} has labels of shape {arrays[labels[0]].shape} for {counts} rows; expected one a row"
+            f"{shown(path)} has labels of shape {arrays[labels[0]].shape} for {counts} rows; expected one label per row"
         )
-    if left:
-        note(f"left out of {shown(path)}, which are not a value for each row: {listed(sorted(left))}")
+    if unused:
+        note(f"left out of {shown(path)}, because they do not have one value per row: {listed(sorted(unused))}")
     return sides
 
 
@@ -213,5 +217,5 @@ def _column(array: np.ndarray | FileRows, source: str) -> np.ndarray:
             array = np.asarray(read(0, array.shape[0]))
     if array.dtype.kind not in "SOTU":
         return array
-    texts = [each.decode() if isinstance(each, bytes) else each for each in array.ravel().tolist()]
+    texts = [value.decode() if isinstance(value, bytes) else value for value in array.ravel().tolist()]
     return np.fromiter(texts, object, len(texts)).reshape(array.shape)

@@ -33,7 +33,7 @@ def formats() -> Mapping[str, Mapping[str, Any]]:
 
 def by_suffix() -> Mapping[str, Mapping[str, Any]]:
     """Return suffix → format."""
-    return {suffix: each for each in formats().values() for suffix in each.get("suffixes", ())}
+    return {suffix: entry for entry in formats().values() for suffix in entry.get("suffixes", ())}
 
 
 def call(dotted: str, *arguments: Any) -> Any:
@@ -42,8 +42,8 @@ def call(dotted: str, *arguments: Any) -> Any:
     return getattr(import_module(f"clip_geometry.{module}"), name)(*arguments)
 
 
-def _recognizes(kind: Mapping[str, Any], folder: Path) -> bool:
-    return "recognizes" in kind and call(kind["recognizes"], folder)
+def _recognizes(entry: Mapping[str, Any], folder: Path) -> bool:
+    return "recognizes" in entry and call(entry["recognizes"], folder)
 
 
 def read(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embeddings]:
@@ -66,11 +66,11 @@ def read(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embedding
         >>> import numpy as np
         >>> from clip_geometry import read
         >>> np.savez("pairs.npz", image=np.eye(3), text=np.ones((3, 3)))
-        >>> {modality: each.vectors.shape for modality, each in read("pairs.npz").items()}
+        >>> {modality: embeddings.vectors.shape for modality, embeddings in read("pairs.npz").items()}
         {'image': (3, 3), 'text': (3, 3)}
     """
-    called = own_name(path) if unnamed is None else modality_name(unnamed, "unnamed")
-    return {modality or called: _as(side, modality or called) for modality, side in read_sides(path).items()}
+    default = own_name(path) if unnamed is None else modality_name(unnamed, "unnamed")
+    return {name or default: _with_modality(side, name or default) for name, side in read_sides(path).items()}
 
 
 def own_name(path: str | Path) -> str:
@@ -104,9 +104,9 @@ def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
     """
     sides = read_sides(path)
     if modality not in sides and UNNAMED not in sides:
-        found = " and ".join(sides)
-        raise InputError(f"{shown(Path(path))} holds {found} embeddings; {modality} embeddings were expected")
-    return _as(sides[modality] if modality in sides else sides[UNNAMED], modality)
+        names = " and ".join(sides)
+        raise InputError(f"{shown(Path(path))} holds {names} embeddings; {modality} embeddings were expected")
+    return _with_modality(sides[modality] if modality in sides else sides[UNNAMED], modality)
 
 
 def read_sides(path: str | Path) -> Sides:
@@ -117,38 +117,41 @@ def read_sides(path: str | Path) -> Sides:
     """
     path = expanded(path)
     if path.is_dir():
-        found = next((each for each in formats().values() if _recognizes(each, path)), None)
-        if found is None:
+        entry = next((entry for entry in formats().values() if _recognizes(entry, path)), None)
+        if entry is None:
             return _sides_by_file(path)
     else:
-        path, known = existing_file(path, "a file of embeddings"), by_suffix()
-        found = known.get(path.suffix.lower())
-        if found is None:
+        path = existing_file(path, "a file of embeddings")
+        known = by_suffix()
+        entry = known.get(path.suffix.lower())
+        if entry is None:
             hint = did_you_mean(path.suffix, known) or f"; known are {', '.join(known)}"
             raise InputError(f"{shown(path)} has the unknown extension {shown(path.suffix)}{hint}")
-    sides = call(found["read"], path)
+    sides = call(entry["read"], path)
     if set(sides) != {UNNAMED}:
         return sides
     modality = modality_of(path.stem) or UNNAMED
-    return {modality: _as(sides[UNNAMED], modality)}
+    return {modality: _with_modality(sides[UNNAMED], modality)}
 
 
 def _sides_by_file(folder: Path) -> dict[str, Embeddings]:
     """Return the sides of a folder with one file or store per modality, images and texts first."""
-    found: dict[str, tuple[Path, Embeddings]] = {}
+    sides: dict[str, Embeddings] = {}
+    files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         for modality, side in _named_sides(path).items():
-            if modality in found:
-                both = f"{found[modality][0].name} and {path.name}"
+            if modality in sides:
+                both = f"{files[modality].name} and {path.name}"
                 raise InputError(f"{shown(folder)} has {modality} rows in {both}: give one of these")
-            found[modality] = path, side
-    if not found:
+            sides[modality] = side
+            files[modality] = path
+    if not sides:
         raise InputError(
-            f"{shown(folder)} is a directory, but neither a store nor a clip-retrieval folder nor one with "
-            "image.npy and text.npy, nor of another format that clip-geometry list formats names"
+            f"{shown(folder)} is a directory without embeddings; expected a store, a clip-retrieval folder, image.npy "
+            "and text.npy, or another format that clip-geometry list formats names"
         )
-    order = sorted(found, key=lambda name: (name not in ("image", "text"), name))
-    return {modality: _as(found[modality][1], modality) for modality in order}
+    order = sorted(sides, key=lambda name: (name not in ("image", "text"), name))
+    return {modality: _with_modality(sides[modality], modality) for modality in order}
 
 
 def _named_sides(path: Path) -> dict[str, Embeddings]:
@@ -161,11 +164,12 @@ def _named_sides(path: Path) -> dict[str, Embeddings]:
         sides = read_store(path)
         is_named = {name: (name != "text" and len(sides) > 1) or path.name in sides for name in sides}
         return {name if is_named[name] else modality_name(path.name, shown(path)): sides[name] for name in sides}
-    kind, modality = by_suffix().get(path.suffix.lower()), modality_of(path.stem)
-    if kind is None or not kind.get("by_name", True) or path.stem.casefold() in LABEL_NAMES:
+    entry = by_suffix().get(path.suffix.lower())
+    if entry is None or not entry.get("by_name", True) or path.stem.casefold() in LABEL_NAMES:
         return {}
-    if not (path.is_file() or _recognizes(kind, path)):
+    if not (path.is_file() or _recognizes(entry, path)):
         return {}
+    modality = modality_of(path.stem)
     if modality is None:
         if not _holds_rows(path):
             return {}
@@ -194,15 +198,23 @@ def _holds_rows(path: Path) -> bool:
 def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
     """Read the sets in files or folders, each of which may hold several sets; `together` names them."""
     if len(paths) == 1:
-        sets, name = read(paths[0]), own_name(paths[0])
+        sets = read(paths[0])
+        name = own_name(paths[0])
         if [*sets] == [name] and not modality_of(name):
-            columns = {key: column[:: len(column) // 1000 + 1].tolist() for key, column in sets[name].metadata.items()}
-            few = [key for key, values in columns.items() if {*map(type, values)} == {str} and 1 < len({*values}) < 6]
-            if few:
-                given = f"{shown(paths[0])} has no column 'modality', so all rows are one modality, {name}"
-                note(f"{given}; if a column says it under another name, rename that one: {listed(few)}")
+            candidates = [key for key, column in sets[name].metadata.items() if _may_name_modalities(column)]
+            if candidates:
+                note(
+                    f"{shown(paths[0])} has no column 'modality', so all rows are one modality, {name}; if one of "
+                    f"these columns names the modality, rename it to 'modality': {listed(candidates)}"
+                )
         return sets
     return together([(shown(path), own_name(path), read_sides(path)) for path in paths])
+
+
+def _may_name_modalities(column: Any) -> bool:
+    """Return whether a sample of about 1,000 values of a column has two to five different texts and nothing else."""
+    values = column[:: len(column) // 1000 + 1].tolist()
+    return {type(value) for value in values} == {str} and 1 < len(set(values)) < 6
 
 
 def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> dict[str, Embeddings]:
@@ -226,24 +238,27 @@ def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> di
     if len(sources) == 2 and {name for *_, sides in sources for name in sides} <= {"image", "text", UNNAMED}:
         (one, _, first), (other, _, second) = sources
         if set(first) == {"text"} and set(second) == {"image"}:
-            note(f"{one} holds texts and {other} images: they are taken as such, whatever their order")
+            note(f"{one} holds texts and {other} holds images, so they are used as such despite their order")
             return {**second, **first}
         if set(first) == set(second) and len(first) == 1 and UNNAMED not in first:
-            (own,) = first
-            note(f"both sets hold {own} rows: those of {one} are called image, and those of {other} text")
-            return {"image": _as(first[own], "image"), "text": _as(second[own], "text")}
+            (common,) = first
+            note(
+                f"both sets hold {common} rows: the rows of {one} are called image, and the rows of {other} are called "
+                "text"
+            )
+            return {"image": _with_modality(first[common], "image"), "text": _with_modality(second[common], "text")}
         sources = [(one, "image", first), (other, "text", second)]
-    found = {}
-    for source, called, sides in sources:
+    sets = {}
+    for source, default, sides in sources:
         for name, side in sides.items():
-            modality = name or called
-            if modality in found:
+            modality = name or default
+            if modality in sets:
                 raise InputError(
-                    f"{source} holds {modality} rows, and so does a set before it; give one set of each modality"
+                    f"{source} holds {modality} rows, and so does an earlier set; give one set of each modality"
                 )
-            found[modality] = _as(side, modality)
-    return found
+            sets[modality] = _with_modality(side, modality)
+    return sets
 
 
-def _as(side: Embeddings, modality: str) -> Embeddings:
+def _with_modality(side: Embeddings, modality: str) -> Embeddings:
     return side if side.modality == modality else replace(side, modality=modality)

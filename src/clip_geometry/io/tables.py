@@ -38,9 +38,8 @@ def read(path: Path) -> Sides:
     `modality` that names the modality of each row; with several vector columns, each is a modality. item_id (or id)
     and label are recognized; other columns are metadata.
     """
-    return sides_of_table(
-        reading.read_table(path) if path.suffix.lower() == ".parquet" else reading.read_csv(path), path
-    )
+    table = reading.read_table(path) if path.suffix.lower() == ".parquet" else reading.read_csv(path)
+    return sides_of_table(table, path)
 
 
 def read_arrow(path: Path) -> Sides:
@@ -48,18 +47,19 @@ def read_arrow(path: Path) -> Sides:
 
     Uncompressed rows stay on disk and are memory-mapped. Nothing in a dataset_info.json is executed.
     """
-    files = [_mapped_batches(file) for file in (_files_of(path) if path.is_dir() else [path])]
+    files = _dataset_files(path) if path.is_dir() else [path]
+    contents = [_mapped_batches(file) for file in files]
     with reading.reading_with(path, "Arrow"):
-        table = pa.Table.from_batches([batch for _, batches in files for batch in batches])
-        maps = [mapped for mapped, _ in files]
+        table = pa.Table.from_batches([batch for _, batches in contents for batch in batches])
+        maps = [mapped for mapped, _ in contents]
         sides = sides_of_table(table, path)
-    return {name: replace(each, vectors=_on_the_map(each.vectors, maps)) for name, each in sides.items()}
+    return {name: replace(side, vectors=_as_map_view(side.vectors, maps)) for name, side in sides.items()}
 
 
-def _on_the_map(rows: Any, maps: Sequence[np.memmap]) -> Any:
+def _as_map_view(rows: Any, maps: Sequence[np.memmap]) -> Any:
     """Return rows that are in one of the memory maps as a view of the map, whose pages can be released."""
     if isinstance(rows, LazyRows):
-        return LazyRows([_on_the_map(part, maps) for part in rows.parts], rows.numbers)
+        return LazyRows([_as_map_view(part, maps) for part in rows.parts], rows.numbers)
     for mapped in maps:
         start = rows.ctypes.data - mapped.ctypes.data
         if rows.size and 0 <= start <= len(mapped) - rows.nbytes:
@@ -71,12 +71,12 @@ def is_dataset(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
 
 
-def _files_of(folder: Path) -> list[Path]:
+def _dataset_files(folder: Path) -> list[Path]:
     if (folder / "dataset_dict.json").is_file():
         raise InputError(f"{shown(folder)} is a DatasetDict; give the folder of one of its splits")
     state = reading.read_json(folder / "state.json", "the state of a data set", dict[str, Any])
-    files = state.get("_data_files")
-    names = [each.get("filename") if isinstance(each, dict) else None for each in files or ()]
+    entries = state.get("_data_files") or ()
+    names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries]
     if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
         raise reading.damaged(folder / "state.json", "datasets", f"its files are {listed(names)}")
     if state.get("_indices_files"):
@@ -89,13 +89,13 @@ def _mapped_batches(path: Path) -> tuple[np.memmap, list[pa.RecordBatch]]:
     mapped = np.memmap(existing_file(path, "a file of embeddings"), np.uint8, "r")
     with reading.reading_with(path, path.suffix):
         is_file = mapped[:6].tobytes() == b"ARROW1"
-        before = pa.total_allocated_bytes()
+        initial = pa.total_allocated_bytes()
         with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(pa.py_buffer(mapped)) as reader:
             batches = []
             for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
                 batch.validate(full=True)
                 batches.append(batch)
-                reading.require_memory(pa.total_allocated_bytes() - before, shown(path))
+                reading.require_memory(pa.total_allocated_bytes() - initial, shown(path))
             return mapped, batches or [pa.RecordBatch.from_pylist([], reader.schema)]
 
 
@@ -105,21 +105,22 @@ def _mapped_batches(path: Path) -> tuple[np.memmap, list[pa.RecordBatch]]:
 def sides_of_table(table: pa.Table, path: Path) -> Sides:
     """Return the sides of a table, with the facts that an export wrote into its metadata."""
     if len(set(table.column_names)) < table.num_columns:
-        raise InputError(f"{shown(path)} has two columns of one name; keep one")
-    vectors, used = _vectors_of(table, path)
-    left = [field.name for field in table.schema if _is_any(field, NOT_PLAIN)]
-    if left:
-        note(f"left out of {shown(path)}, which are no plain columns: {listed(left)}")
-    apart = {*used, *left}  # columns are selected, since drop_columns takes quadratic time
-    beside = table.select([name for name in table.column_names if name not in apart])
-    reading.require_memory(reading.decoded_size(beside), f"{shown(path)}, columns {listed(beside.column_names)},")
+        raise InputError(f"{shown(path)} has two columns with the same name; keep one")
+    vectors, vector_columns = _vectors_of(table, path)
+    not_plain = [field.name for field in table.schema if _is_any(field, NOT_PLAIN)]
+    if not_plain:
+        note(f"left out of {shown(path)}, because they are not plain columns: {listed(not_plain)}")
+    excluded = {*vector_columns, *not_plain}
+    # columns are selected, since drop_columns takes quadratic time
+    others = table.select([name for name in table.column_names if name not in excluded])
+    reading.require_memory(reading.decoded_size(others), f"{shown(path)}, columns {listed(others.column_names)},")
     metadata = (table.schema.metadata or {}).get(FACTS, b"{}")
     facts = reading.parse_json(metadata, f"the metadata of {shown(path)}", Facts)
     if facts.modality is not None and len(vectors) == 1:
         sides = {facts.modality: next(iter(vectors.values()))}
     else:
         sides = {modality: vectors[name] for modality, name in sides_by_name(vectors, path, "vector columns").items()}
-    return sides_of_columns(sides, columns_of(beside), path, **facts.model_dump(exclude={"modality"}))
+    return sides_of_columns(sides, columns_of(others), path, **facts.model_dump(exclude={"modality"}))
 
 
 def _is_any(field: pa.Field, kinds: Iterable[Callable[[pa.DataType], bool]]) -> bool:
@@ -130,19 +131,21 @@ def _vectors_of(table: pa.Table, path: Path) -> tuple[dict[str, Any], Collection
     """Return name → rows, and the columns that hold the rows."""
     columns = dict(zip(table.column_names, table.columns, strict=True))
     sources = {name: f"{shown(path)}, column {shown(name)}," for name in columns}
-    if lists := [
-        field.name for field in table.schema if _is_any(field, LISTS) and types.is_floating(field.type.value_type)
-    ]:
+    list_fields = [field for field in table.schema if _is_any(field, LISTS)]
+    lists = [field.name for field in list_fields if types.is_floating(field.type.value_type)]
+    if lists:
         return {name: rows_of_lists(columns[name], sources[name]) for name in lists}, lists
-    if texts := [name for name, column in columns.items() if _holds_texts(column)]:
+    texts = [name for name, column in columns.items() if _holds_vectors_as_text(column)]
+    if texts:
         return {name: rows_of_lists(_parsed(columns[name], sources[name]), sources[name]) for name in texts}, texts
-    if numbered := _numbered_columns(columns):
+    numbered = _numbered_columns(columns)
+    if numbered:
         numbers = {name: _numbers(columns[name], sources[name]) for names in numbered.values() for name in names}
         vectors = {stem: np.column_stack([numbers[name] for name in names]) for stem, names in numbered.items()}
         return vectors, numbers
     raise InputError(
-        f"{shown(path)} has no vector column: none of {listed(columns)} is a list of floating point numbers, a text "
-        "such as [0.1,0.2], or one of several numbered columns such as image_0 and image_1"
+        f"{shown(path)} has no vector column: none of {listed(columns)} holds lists of floating point numbers or texts "
+        "such as [0.1,0.2], or is one of several numbered columns such as image_0 and image_1"
     )
 
 
@@ -165,16 +168,18 @@ def rows_of_lists(column: Any, source: str) -> Any:
 
 
 def _numbered_columns(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, list[str]]:
-    """Return stem → names of the number columns called stem and a number, in the order of these numbers."""
+    """Return stem → names of the columns STEM_0, STEM_1, … of numbers, in the order of their numbers."""
     numbered: dict[str, dict[int, str]] = {}
     for name in columns:
         bare = name.removesuffix("]")
         stem = bare.rstrip("0123456789")
-        if 0 < len(number := bare[len(stem) :]) < 10:
+        number = bare[len(stem) :]
+        if 0 < len(number) < 10:
             numbered.setdefault(stem.rstrip("_[-. "), {})[int(number)] = name
-    found = {stem: [each[k] for k in sorted(each)] for stem, each in numbered.items() if len(each) > 1}
-    is_number = {name: types.is_floating(each.type) or types.is_integer(each.type) for name, each in columns.items()}
-    return {stem: names for stem, names in found.items() if any(is_number[name] for name in names)}
+    series = {stem: [names[k] for k in sorted(names)] for stem, names in numbered.items() if len(names) > 1}
+    kinds = {name: column.type for name, column in columns.items()}
+    is_number = {name: types.is_floating(kind) or types.is_integer(kind) for name, kind in kinds.items()}
+    return {stem: names for stem, names in series.items() if any(is_number[name] for name in names)}
 
 
 def _numbers(column: pa.ChunkedArray, source: str) -> np.ndarray:
@@ -182,12 +187,12 @@ def _numbers(column: pa.ChunkedArray, source: str) -> np.ndarray:
         numbers = column if types.is_floating(column.type) else column.cast("float64")
     except ValueError as error:  # 'abc'
         raise InputError(f"{source} is not all numbers: {reading.first_line(error)}") from None
-    if missing := numbers.null_count:
-        raise InputError(f"{source} has no number in {missing} of {len(column)} rows")
+    if numbers.null_count:
+        raise InputError(f"{source} has no number in {numbers.null_count} of {len(column)} rows")
     return numbers.to_numpy()
 
 
-def _holds_texts(column: pa.ChunkedArray) -> bool:
+def _holds_vectors_as_text(column: pa.ChunkedArray) -> bool:
     """Return whether the first value of a column is a vector written as text."""
     first = next((text for text in (value.as_py() for value in column) if text not in (None, "")), None)
     with suppress(ValidationError):
@@ -199,18 +204,22 @@ def _parsed(column: pa.ChunkedArray, source: str) -> pa.ChunkedArray:
     """Parse a column of vectors written as text into a column of lists."""
 
     def numbers(row: int, text: str | None) -> list[float]:
-        with suppress(ValidationError):
+        try:
             return NUMBERS.validate_json(text or "")
-        said = f"{source} has {shown(text or '', 40)} in row {row}; expected numbers as in [0.1,0.2]"
-        raise InputError(f"{said}, or leave the row out")
+        except ValidationError:
+            raise InputError(
+                f"{source} has {shown(text or '', 40)} in row {row}; expected numbers as in [0.1,0.2], or leave the "
+                "row out"
+            ) from None
 
-    parts, size = [], 0
+    chunks = []
+    size = 0
     for start in range(0, len(column), 1000):
         lists = [numbers(row, value.as_py()) for row, value in enumerate(column.slice(start, 1000), start)]
-        parts.append(pa.array(lists, pa.list_(pa.float64())))
-        size += 2 * parts[-1].nbytes  # once as lists and once as rows
+        chunks.append(pa.array(lists, pa.list_(pa.float64())))
+        size += 2 * chunks[-1].nbytes  # once as lists and once as rows
         reading.require_memory(size, source)
-    return pa.chunked_array(parts)
+    return pa.chunked_array(chunks)
 
 
 # --- other columns
@@ -222,8 +231,8 @@ def columns_of(table: pa.Table) -> dict[str, np.ndarray]:
     for name, column in zip(table.column_names, table.columns, strict=True):
         if types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        nested = types.is_nested(column.type)
-        columns[name] = np.fromiter(column.to_pylist(), object, len(column)) if nested else column.to_numpy()
+        is_nested = types.is_nested(column.type)
+        columns[name] = np.fromiter(column.to_pylist(), object, len(column)) if is_nested else column.to_numpy()
     return columns
 
 
@@ -234,13 +243,13 @@ def write(sets: Sets, place: Path, out: Path) -> dict[str, str]:
     """Write MODALITY.parquet into a folder for each modality, or a single file if there is only one modality."""
     is_file = not place.is_dir()
     if is_file and len(sets) != 1:
-        raise InputError(f"{shown(out)} is one file and there are {len(sets)} modalities; give a folder")
-    said = {}
+        raise InputError(f"{shown(out)} is one file, but there are {len(sets)} modalities; give a folder")
+    descriptions = {}
     for name, side in sets.items():
         path = place if is_file else place / f"{name}.parquet"
         write_parquet(side, path)
-        said[path.name] = f"{len(side)} rows, {dtype_of(side)}"
-    return said
+        descriptions[path.name] = f"{len(side)} rows, {dtype_of(side)}"
+    return descriptions
 
 
 def write_parquet(embeddings: Embeddings, path: Path) -> None:
@@ -248,14 +257,14 @@ def write_parquet(embeddings: Embeddings, path: Path) -> None:
     columns = columns_beside(embeddings)
     facts = {name: getattr(embeddings, name) for name in ("modality", "language", "pair_on")}
     facts["provenance"] = dict(embeddings.provenance)
-    kinds = {name: column.type for name, column in columns.items()}
-    kinds[VECTORS] = pa.list_(pa.from_numpy_dtype(dtype_of(embeddings)), embeddings.dim)
-    schema = pa.schema(kinds, {FACTS: json.dumps(facts, default=str)})
+    types_by_name = {name: column.type for name, column in columns.items()}
+    types_by_name[VECTORS] = pa.list_(pa.from_numpy_dtype(dtype_of(embeddings)), embeddings.dim)
+    schema = pa.schema(types_by_name, {FACTS: json.dumps(facts, default=str)})
     start = 0
     # vectors rarely repeat, so a dictionary does not help
     with writing(path) as file, pq.ParquetWriter(file, schema, use_dictionary=list(columns)) as writer:  # pyright: ignore
         for block in blocks(embeddings, finite=False):
-            part: dict[str, Any] = {name: column.slice(start, len(block)) for name, column in columns.items()}
-            part[VECTORS] = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), embeddings.dim)
-            writer.write_table(pa.table(part, schema))
+            group: dict[str, Any] = {name: column.slice(start, len(block)) for name, column in columns.items()}
+            group[VECTORS] = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), embeddings.dim)
+            writer.write_table(pa.table(group, schema))
             start += len(block)

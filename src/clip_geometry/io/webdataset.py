@@ -22,33 +22,45 @@ def read(path: Path) -> Sides:
 
     shards = shards_of(path)
     require_memory(sum(shard.stat().st_size for shard in shards), shown(path))
-    found = [(shard, key, members) for shard in shards for key, members in samples(shard)]
-    ids = distinct_ids([(shard, key) for shard, key, _ in found])
-    kinds = dict.fromkeys(kind[:-4] for *_, members in found for kind in members if f".{kind}".endswith(".npy"))
+    keys: list[tuple[Path, str]] = []
+    members_of_samples: list[dict[str, Member]] = []
+    for shard in shards:
+        for key, members in samples(shard):
+            keys.append((shard, key))
+            members_of_samples.append(members)
+    ids = distinct_ids(keys)
+    # extensions without .npy: "image" for KEY.image.npy, "" for KEY.npy
+    names = dict.fromkeys(name for members in members_of_samples for name in members)
+    kinds = dict.fromkeys(name[:-4] for name in names if f".{name}".endswith(".npy"))
     if not kinds:
         raise InputError(f"{shown(path)} has no vectors: expected .npy files, KEY.npy or KEY.image.npy")
     sides: Sides = {}
     for modality, kind in sides_by_name(kinds, path, "kinds of vectors").items():
         name = f"{kind}.npy".removeprefix(".")
-        chosen = [(own, members) for own, (*_, members) in zip(ids, found, strict=True) if name in members]
-        files = [members[name] for _, members in chosen]
+        with_vector = [
+            (item_id, members) for item_id, members in zip(ids, members_of_samples, strict=True) if name in members
+        ]
+        files = [members[name] for _, members in with_vector]
         rows = [np.atleast_2d(parse_npy(file.read(file.size), file.source)) for file in files]
         if len({(row.shape, row.dtype) for row in rows}) > 1 or len(rows[0]) != 1:
-            raise InputError(f"{shown(path)}: the files {name} are no vectors of one length and type, (d,) or (1, d)")
-        beside: Any = pd.DataFrame([{"item_id": own} | _columns(members) for own, members in chosen]).to_dict("series")
+            raise InputError(
+                f"{shown(path)}: the files {name} are not all vectors of the same length and type, (d,) or (1, d)"
+            )
+        records = [{"item_id": item_id} | _columns(members) for item_id, members in with_vector]
+        columns: Any = pd.DataFrame(records).to_dict("series")
         vectors = check_vectors(np.concatenate(rows), f"{shown(path)}: the files {name}")
-        sides |= sides_of_columns({modality: vectors}, beside, path)
+        sides |= sides_of_columns({modality: vectors}, columns, path)
     return sides
 
 
 def _columns(members: dict[str, Member]) -> dict[str, Any]:
     """Return the text, label and other columns of a sample."""
-    found = parse_json(members["json"].text(), members["json"].source, dict[str, Any]) if "json" in members else {}
+    columns = parse_json(members["json"].text(), members["json"].source, dict[str, Any]) if "json" in members else {}
     if "txt" in members:
-        found["text"] = members["txt"].text()
+        columns["text"] = members["txt"].text()
     if "cls" in members:
-        found["label"] = integer_or_text(members["cls"].text().strip())
-    return found
+        columns["label"] = integer_or_text(members["cls"].text().strip())
+    return columns
 
 
 def recognizes(folder: Path) -> bool:

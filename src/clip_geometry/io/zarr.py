@@ -29,31 +29,37 @@ META = (".zarray", "zarr.json", ".zgroup")
 def read(path: Path) -> Sides:
     """Read float matrices as modalities, by name, and the arrays beside them as ids, labels and metadata."""
     arrays = {}
-    for file in sorted(each for each in path.rglob("*") if each.name in META[:2]):
-        described = read_json(file, "the description of an array", dict[str, Any])
-        if "shape" in described:  # otherwise it describes a group
+    for file in sorted(entry for entry in path.rglob("*") if entry.name in META[:2]):
+        metadata = read_json(file, "the description of an array", dict[str, Any])
+        if "shape" in metadata:  # otherwise it describes a group
             with reading_with(path, "zarr"):
-                arrays[file.parent.relative_to(path).as_posix()] = _stored(file, described)
+                arrays[file.parent.relative_to(path).as_posix()] = _stored(file, metadata)
     return sides_of_arrays(arrays, path)
 
 
-def _stored(file: Path, described: dict[str, Any]) -> FileRows:
-    codecs = [*(described.get("filters") or ()), described.get("compressor"), *(described.get("codecs") or ())]
-    names = [each.get("id", each.get("name")) if isinstance(each, dict) else each for each in codecs if each]
-    names = [str(each).removeprefix("numcodecs.") for each in names]
-    refused = [each for each in names if each not in CODECS.split()] or [each for each in names[:-1] if each == "blosc"]
+def _stored(file: Path, metadata: dict[str, Any]) -> FileRows:
+    """Return the rows of the array that `metadata`, the content of `file`, describes."""
+    codecs = [*(metadata.get("filters") or ()), metadata.get("compressor"), *(metadata.get("codecs") or ())]
+    names = [codec.get("id", codec.get("name")) if isinstance(codec, dict) else codec for codec in codecs if codec]
+    names = [str(name).removeprefix("numcodecs.") for name in names]
+    refused = [name for name in names if name not in CODECS.split()]
+    refused += [name for name in names[:-1] if name == "blosc"]
     if refused:
-        raise InputError(f"{shown(file)} asks for the codec {shown(refused[0])}, which is not read there: use another")
-    zarr, folder = library("zarr", "zarr", shown(file)), file.parent
+        raise InputError(
+            f"{shown(file)} asks for the codec {shown(refused[0])}, which is not allowed in this place: use another"
+        )
+    zarr = library("zarr", "zarr", shown(file))
+    folder = file.parent
     array: Any = zarr.open_array(folder, mode="r", zarr_format=3 if file.name == "zarr.json" else 2)
     size = math.prod(array.chunks) * array.dtype.itemsize
     require_memory(size, f"a chunk of {shown(folder)}")
     if array.nchunks_initialized < array.nchunks:  # zarr would return the fill value
         raise damaged(folder, "zarr", f"it has {array.nchunks_initialized} of {array.nchunks} chunks")
-    for chunk in (each for each in folder.rglob("*[0-9]") if "blosc" in names and each.is_file()):
+    blosc_chunks = [chunk for chunk in folder.rglob("*[0-9]") if chunk.is_file()] if "blosc" in names else []
+    for chunk in blosc_chunks:
         _, unpacked, _, packed = np.fromfile(chunk, "<u4", 4)
         if packed != chunk.stat().st_size or (array.dtype.kind in "fiub" and unpacked != size):
-            raise damaged(chunk, "zarr", f"{chunk.stat().st_size} bytes, not the {packed} that it declares")
+            raise damaged(chunk, "zarr", f"it has {chunk.stat().st_size} bytes, but it declares {packed}")
     return FileRows(functools.partial(_reader, folder, array), array.shape, array.dtype)
 
 

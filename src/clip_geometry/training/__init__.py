@@ -9,7 +9,7 @@ import lazy_loader
 
 from clip_geometry.registry import InputError
 
-PREFIX = "geometry/"  # of the names that are logged
+PREFIX = "geometry/"  # prefix of the names that are logged
 
 _import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _OPTIONAL = ("torchmetrics", "lightning", "sentence_transformers", "transformers")

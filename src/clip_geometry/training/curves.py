@@ -70,8 +70,8 @@ def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> F
         for key, value in numbers.items():
             _, prefix, name = key.rpartition(PREFIX)  # train/geometry/modality_gap, or a column named modality_gap
             measure, _, modality = name.partition("/")
-            logged = measure in descriptions or (prefix and measure not in ("step", "invalid_rows"))
-            if logged and step is not None and value is not None:
+            is_measure = measure in descriptions or (prefix and measure not in ("step", "invalid_rows"))
+            if is_measure and step is not None and value is not None:
                 curves.setdefault(measure, {}).setdefault(modality, {})[int(step)] = value
     alarm = curves.pop("collapse", {}).get("", {})
     if not curves:
@@ -135,19 +135,19 @@ def _json_lines(lines: Sequence[str]) -> Iterator[Any]:
 
 def _last_run(rows: Iterable[Any]) -> list[Any]:
     """Return the rows without those that a rerun of the training replaced: all earlier rows from its first step on."""
-    kept: list[tuple[float, Any]] = []
+    rows_by_step: list[tuple[float, Any]] = []
     for row in rows:
-        known = [row[key] for key in STEPS if key in row] if isinstance(row, Mapping) else []
-        before = kept[-1][0] if kept else 0.0
-        step = _number(known[0]) if known else None
-        step = before if step is None else step
-        if step < before:
-            warnings.warn(
-                f"the training was run again from step {step:g}: earlier lines from there on are left out", stacklevel=2
-            )
-            kept = [each for each in kept if each[0] < step]
-        kept.append((step, row))
-    return [row for _, row in kept]
+        values = [row[key] for key in STEPS if key in row] if isinstance(row, Mapping) else []
+        previous = rows_by_step[-1][0] if rows_by_step else 0.0
+        step = _number(values[0]) if values else None
+        if step is None:
+            step = previous
+        if step < previous:
+            sentence = f"the training was run again from step {step:g}: earlier lines for these steps are left out"
+            warnings.warn(sentence, stacklevel=2)
+            rows_by_step = [(number, earlier) for number, earlier in rows_by_step if number < step]
+        rows_by_step.append((step, row))
+    return [row for _, row in rows_by_step]
 
 
 def _events(path: Path) -> list[dict[str, float]]:
@@ -160,7 +160,8 @@ def _events(path: Path) -> list[dict[str, float]]:
         raise InputError("event files need tensorboard, which is not installed: pip install tensorboard") from None
     events = EventAccumulator(str(folders.pop()), size_guidance={"scalars": 0})  # 0 means all of them
     events.Reload()
-    return [{tag: each.value, STEPS[0]: each.step} for tag in events.Tags()["scalars"] for each in events.Scalars(tag)]
+    tags = events.Tags()["scalars"]
+    return [{tag: event.value, STEPS[0]: event.step} for tag in tags for event in events.Scalars(tag)]
 
 
 @styled
@@ -178,14 +179,15 @@ def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
             style = {"color": colors[modality], "linestyle": LINE.get(modality, "-"), "label": modality or "_"}
             mark = "." if len(steps) <= 30 else ""
             axes.plot(steps, [curve[step] for step in steps], marker=mark, gid=f"{measure}/{modality}", **style)
-        for on, run in groupby(sorted(alarm.items()), key=lambda each: bool(each[1])):
-            if not on:
+        for is_on, run in groupby(sorted(alarm.items()), key=lambda item: bool(item[1])):
+            if not is_on:
                 continue
-            first, *_, last = [step for step, _ in run] * 2  # a single step is both first and last
-            axes.axvspan(first, last, color=COLORS[3], alpha=0.15, linewidth=0, gid="alarm")
-            axes.axvline(first, color=COLORS[3], linewidth=1, gid="alarm goes on")  # the shade of one step has no width
-        known = explain(measure, descriptions)
-        axes.set_title(known.title if known else measure, loc="left", color=INK)
+            steps = [step for step, _ in run]
+            axes.axvspan(steps[0], steps[-1], color=COLORS[3], alpha=0.15, linewidth=0, gid="alarm")
+            # the shade of a single step has no width
+            axes.axvline(steps[0], color=COLORS[3], linewidth=1, gid="alarm goes on")
+        description = explain(measure, descriptions)
+        axes.set_title(description.title if description else measure, loc="left", color=INK)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(4))
     for axes in panels[len(curves) :]:
@@ -193,7 +195,7 @@ def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
     for axes in panels[: len(curves)][-columns:]:
         axes.set_xlabel("step")
         axes.tick_params(labelbottom=True)
-    keys = {key: line for axes in panels for line, key in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if keys:
-        figure.legend(list(keys.values()), list(keys), loc="outside upper left", ncols=4)
+    entries = {label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if entries:
+        figure.legend(list(entries.values()), list(entries), loc="outside upper left", ncols=4)
     return figure

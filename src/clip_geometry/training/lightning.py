@@ -33,7 +33,9 @@ class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
 
     def __init__(self, embed: Embed, *, every: int = 100, stop: bool = False, **options: Any):
         self.monitor = GeometryMonitor(self._log, every=every, embed=embed, **options)
-        self.stop, self._trainer, self._last = stop, None, -1
+        self.stop = stop
+        self._trainer = None
+        self._last = -1  # step of the last measurement
 
     def _log(self, scalars: dict[str, float], step: int) -> None:
         assert self._trainer is not None
@@ -43,7 +45,8 @@ class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
 
     def _measure(self, trainer: Any, module: Any) -> None:
         if trainer.global_step != self._last and not trainer.sanity_checking:
-            self._trainer, self._last = trainer, trainer.global_step
+            self._trainer = trainer
+            self._last = trainer.global_step
             self.monitor.measure(trainer.global_step, module)
             trainer.should_stop |= self.stop and self.monitor.collapsed
 

@@ -44,21 +44,21 @@ def hidden_rows(hidden: Hidden, mask: Tensor | None = None) -> list[Float[Tensor
     first = layers[0] if layers else torch.empty(0)
     usable = first.ndim in (2, 3) and first.dtype in FLOATS and first.numel() > 0
     if not usable or any(layer.shape != first.shape or layer.device != first.device for layer in layers):
-        given = ", ".join(f"{str(layer.dtype).removeprefix('torch.')} {tuple(layer.shape)}" for layer in layers)
+        shapes = ", ".join(f"{str(layer.dtype).removeprefix('torch.')} {tuple(layer.shape)}" for layer in layers)
         raise InputError(
-            f"hidden states are {given or 'an empty list'}; expected floating point of shape (n, d) or (b, t, d), the "
+            f"hidden states are {shapes or 'an empty list'}; expected floating point of shape (n, d) or (b, t, d), the "
             "same for every layer"
         )
     rows = [layer.reshape(-1, layer.shape[-1]) for layer in layers]
     if mask is None:
         return rows
     if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.shape != first.shape[:-1]:
-        given = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
-        raise InputError(f"the mask is {given}; expected {tuple(first.shape[:-1])}, true or 1 for rows that count")
-    kept = mask.to(first.device).reshape(-1).nonzero().squeeze(1)
-    if len(kept) == 0:
-        raise InputError(f"the mask leaves none of {mask.numel()} rows; a batch of padding alone has no geometry")
-    return rows if len(kept) == mask.numel() else [layer.index_select(0, kept) for layer in rows]
+        kind = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(f"the mask is {kind}; expected {tuple(first.shape[:-1])}, true or 1 for rows that count")
+    indices = mask.to(first.device).reshape(-1).nonzero().squeeze(1)
+    if len(indices) == 0:
+        raise InputError(f"the mask leaves out all {mask.numel()} rows; a batch of padding alone has no geometry")
+    return rows if len(indices) == mask.numel() else [layer.index_select(0, indices) for layer in rows]
 
 
 class Penalty(nn.Module):
@@ -124,8 +124,8 @@ class CosReg(Penalty):
         small = largest < torch.finfo(rows.dtype).tiny * max(1.0, abs(self.lambda_))
         if small.any():
             row = int(small.nonzero()[0, 0])
-            what = "so short that its gradient overflows" if largest[row] > 0 else "zero, which has no direction"
-            raise InputError(f"row {row} of the hidden states is {what}; mask it")
+            problem = "so short that its gradient overflows" if largest[row] > 0 else "zero, which has no direction"
+            raise InputError(f"row {row} of the hidden states is {problem}; mask it")
         scaled = rows / largest  # the squares of large or small rows would overflow or underflow
         mean = (scaled / scaled.norm(dim=1, keepdim=True)).mean(0)
         return mean.square().sum() - 1 / len(rows)
@@ -180,12 +180,13 @@ class IStar(Penalty):
 
     def __init__(self, lambda_: float, zeta: float = 0.2, *, momentum: float | None = None, group: Any = None):
         super().__init__(lambda_)
-        share = "a share from 0 (the batch alone) to 1 (C_0 alone)"
-        self.zeta = real_number(zeta, "zeta", lambda part: 0 <= part <= 1, share)
-        share = "the weight of a new batch, above 0 and at most 1"
+        expected = "a share from 0 (the batch alone) to 1 (C_0 alone)"
+        self.zeta = real_number(zeta, "zeta", lambda share: 0 <= share <= 1, expected)
+        expected = "the weight of a new batch, above 0 and at most 1"
         if momentum is not None:
-            momentum = real_number(momentum, "momentum", lambda part: 0 < part <= 1, share)
-        self.momentum, self.group = momentum, group
+            momentum = real_number(momentum, "momentum", lambda weight: 0 < weight <= 1, expected)
+        self.momentum = momentum
+        self.group = group
         self.register_buffer("covariance", None)
 
     def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
@@ -197,8 +198,8 @@ class IStar(Penalty):
             raise InputError(f"hidden states are {n} × {d} numbers; expected at least 2 rows of 2")
         if self.covariance is not None:
             if len(self.covariance) != d:
-                given = f"C_0 has dimension {len(self.covariance)}, the hidden states {d}"
-                raise InputError(f"{given}; refresh it with such")
+                dimensions = f"C_0 has dimension {len(self.covariance)}, but the hidden states have {d}"
+                raise InputError(f"{dimensions}; refresh it with hidden states of this dimension")
             self.covariance = self.covariance.to(moments.M2)
         shrunken = moments.covariance
         c_0 = self.covariance
@@ -208,10 +209,10 @@ class IStar(Penalty):
         limits = torch.finfo(precision)
         if trace < limits.tiny / limits.eps:  # products of smaller rows lose precision; false for NaN
             raise InputError(f"all {n} hidden states are equal, or too close for {precision}; expected some spread")
-        now = moments.covariance.detach()
+        batch_covariance = moments.covariance.detach()
         # a half-precision step that overflows is skipped; using it would destroy C_0
-        if self.training and self.momentum is not None and now.isfinite().all():
-            self.covariance = now.clone() if c_0 is None else c_0.lerp(now, self.momentum)
+        if self.training and self.momentum is not None and batch_covariance.isfinite().all():
+            self.covariance = batch_covariance.clone() if c_0 is None else c_0.lerp(batch_covariance, self.momentum)
         return 1 - ((shrunken / trace).square().sum().reciprocal() - 1) / (d - 1)
 
     @torch.no_grad()
@@ -240,12 +241,12 @@ class IStar(Penalty):
         parts = (second_moments(hidden_rows(*_with_mask(batch))) for batch in batches)
         merged = functools.reduce(lambda a, b: b if a is None else a.merged(b), parts, None)
         if merged is None:
-            raise InputError("there are no batches to take the covariance of; expected at least one")
+            raise InputError("the sample has no batches to compute the covariance of; expected at least one")
         covariance = reduced(merged, self.group).covariance
         if not covariance.isfinite().all():
             raise InputError(
                 "the sample has fewer than 2 rows, or entries that are not finite or too large to be squared; expected "
-                "finite rows, better more than dimensions"
+                "finite rows, preferably more rows than dimensions"
             )
         self.covariance = covariance
 
@@ -257,8 +258,8 @@ class IStar(Penalty):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any, **options: Any) -> None:
         """Accept a C_0 of any shape, because its dimension is unknown until the first one is set."""
         saved = state_dict.get(f"{prefix}covariance")
-        here = saved if self.covariance is None else self.covariance
-        self.covariance = None if saved is None or here is None else torch.empty_like(saved, device=here.device)
+        current = saved if self.covariance is None else self.covariance
+        self.covariance = None if saved is None or current is None else torch.empty_like(saved, device=current.device)
         super()._load_from_state_dict(state_dict, prefix, *rest, **options)
 
     def extra_repr(self) -> str:
@@ -341,7 +342,8 @@ class _SecondMoments(torch.autograd.Function):
             return torch.cat([block.to(rows.dtype) for block in blocks])
 
         with torch.autocast(mean.device.type, enabled=False):
-            center, slope = mean.to(products), G + G.T
+            center = mean.to(products)
+            slope = G + G.T
             offset = (g / ctx.n + slope @ (center - mean)).to(products)  # corrects for rounding the mean to `products`
             slope = slope.to(products)
             needed = zip(layers, ctx.needs_input_grad, strict=True)
@@ -381,11 +383,11 @@ class SIGReg(Penalty):
     def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
         rows = torch.cat(layers).to(precision)
         generator = torch.Generator().manual_seed(int(self.seed))  # on the CPU, for the same directions on every device
-        drawn = torch.randn(rows.shape[1], self.directions, generator=generator, dtype=torch.float64)
-        along = (drawn / drawn.norm(dim=0)).to(rows)
+        normal = torch.randn(rows.shape[1], self.directions, generator=generator, dtype=torch.float64)
+        directions = (normal / normal.norm(dim=0)).to(rows)
         if self.training:
             self.seed += 1
-        return epps_pulley(rows @ along).mean()
+        return epps_pulley(rows @ directions).mean()
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, directions={self.directions}"

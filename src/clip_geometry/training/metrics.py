@@ -105,8 +105,8 @@ class EmbeddingGeometry(torchmetrics.Metric):
         measures = names_in(measures, "measures")
         if not measures:
             raise InputError("measures is empty; expected names, or None for the usual ones")
-        kept, seed = whole_number(kept, "kept", least=2), seed_number(seed)
-        self.plan = Plan(tuple(names), tuple(measures), kept, seed)
+        kept = whole_number(kept, "kept", least=2)
+        self.plan = Plan(tuple(names), tuple(measures), kept, seed_number(seed))
         self.items = 0  # number of items in the last `compute`, including those left out
         self.add_state("packed", [], dist_reduce_fx="cat")
         self._dtype = torch.float64  # dtype that torchmetrics gathers from a process without rows
@@ -123,12 +123,12 @@ class EmbeddingGeometry(torchmetrics.Metric):
             named = {known[0]: rows[0]}
             rows = ()
         if rows or named.keys() != set(known):
-            got = f"{len(rows)} unnamed and {listed(named)}" if rows else listed(named)
-            raise InputError(f"rows of {got} are given; expected update({', '.join(f'{name}=…' for name in known)})")
+            given = f"{len(rows)} unnamed and {listed(named)}" if rows else listed(named)
+            raise InputError(f"rows of {given} were given; expected update({', '.join(f'{name}=…' for name in known)})")
         batch = GeometrySums.of(self.plan, named)
         if batch is not None:
-            before = self.sums
-            self.packed = [(batch if before is None else before + batch).packed()]
+            previous = self.sums
+            self.packed = [(batch if previous is None else previous + batch).packed()]
 
     def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
         """Merge the states, since torchmetrics only collects one for each call of the metric."""
@@ -185,11 +185,12 @@ class Plan:
             if measures[name].takes not in TAKES:
                 raise InputError(f"{name} takes {measures[name].takes}; a live metric has rows and pairs only")
             if measures[name].inputs.across and not self.couples:
-                alone = self.modalities[0]
-                raise InputError(f"{name} compares two modalities, and there is one, {alone}; leave it out")
+                only = self.modalities[0]
+                raise InputError(f"{name} compares two modalities, but there is only one, {only}; leave it out")
 
     @property
     def couples(self) -> list[tuple[str, ...]]:
+        """All combinations of two modalities."""
         return list(combinations(self.modalities, 2))
 
     @property
@@ -198,9 +199,10 @@ class Plan:
         numbers = {}
         for name in self.names:
             across = measures[name].inputs.across
-            for place in self.couples if across else [(each,) for each in self.modalities]:
-                key = name if across and len(self.modalities) == 2 else f"{name}/{'+'.join(place)}"
-                numbers[key] = name, place
+            groups = self.couples if across else [(modality,) for modality in self.modalities]
+            for modalities in groups:
+                key = name if across and len(self.modalities) == 2 else f"{name}/{'+'.join(modalities)}"
+                numbers[key] = name, modalities
         return numbers
 
 
@@ -228,12 +230,12 @@ class GeometrySums:
     @classmethod
     def of(cls, plan: Plan, rows: Mapping[str, Any]) -> "GeometrySums | None":
         """Return the sums of a batch; None for a batch without rows. Raises InputError if the rows are not pairs."""
-        given = {name: as_tensor(rows[name], name).detach() for name in plan.modalities}
-        if len({each.shape for each in given.values()}) > 1:
-            shapes = " and ".join(f"{name} has shape {tuple(each.shape)}" for name, each in given.items())
+        tensors = {name: as_tensor(rows[name], name).detach() for name in plan.modalities}
+        if len({x.shape for x in tensors.values()}) > 1:
+            shapes = " and ".join(f"{name} has shape {tuple(x.shape)}" for name, x in tensors.items())
             raise InputError(f"{shapes}; expected pairs in one space, row i with row i")
-        device = given[plan.modalities[0]].device
-        stacked = torch.stack([each.to(device, torch.float64) for each in given.values()], 1)  # (n, modalities, d)
+        device = tensors[plan.modalities[0]].device
+        stacked = torch.stack([x.to(device, torch.float64) for x in tensors.values()], 1)  # (n, modalities, d)
         if not len(stacked):
             return None
         length = stacked.abs().amax(2)  # squares must stay within float64, and a zero row has no direction
@@ -245,16 +247,17 @@ class GeometrySums:
         pairs = stacked.new_zeros(len(plan.couples))
         if not n:
             empty = Moments(0, *(stacked.new_zeros(shape) for shape in ((d,), (d, d), (d,), ())))
-            return cls(plan, 0, invalid, (empty,) * len(given), pairs, keyed)
-        units = {name: unit_rows(stacked[:, k]) for k, name in enumerate(given)}
+            return cls(plan, 0, invalid, (empty,) * len(tensors), pairs, keyed)
+        units = {name: unit_rows(stacked[:, k]) for k, name in enumerate(tensors)}
         for k, (a, b) in enumerate(plan.couples):
             pairs[k] = n * alignment(units[a], units[b])
         return cls(plan, n, invalid, tuple(map(Moments.of, units.values())), pairs, _lowest(keyed, plan.kept))
 
     def __add__(self, other: "GeometrySums") -> "GeometrySums":
         if self.sample.shape[1] != other.sample.shape[1]:
-            d, wrong = (sums.moments[0].d for sums in (self, other))
-            raise InputError(f"rows have dimension {wrong}, those before had {d}; reset the metric between models")
+            d = self.moments[0].d
+            new_d = other.moments[0].d
+            raise InputError(f"rows have dimension {new_d}, but earlier rows had {d}; reset the metric between models")
         invalid = self.invalid + other.invalid
         if not self.n or not other.n:
             return replace(self if self.n else other, invalid=invalid)
@@ -265,35 +268,35 @@ class GeometrySums:
     def packed(self) -> Float[Tensor, " p"]:
         """Return all sums as one vector; torchmetrics concatenates the vectors of several processes."""
         header = self.pairs.new_tensor([self.moments[0].d, self.n, self.invalid, len(self.sample)])
-        fields = [field for each in self.moments for field in (each.mean, each.M2.flatten(), each.T, each.Q[None])]
+        fields = [field for m in self.moments for field in (m.mean, m.M2.flatten(), m.T, m.Q[None])]
         return torch.cat([header, self.pairs, *fields, self.sample.flatten()])
 
     @classmethod
     def unpacked(cls, plan: Plan, vector: Float[Tensor, " p"]) -> "tuple[GeometrySums, Float[Tensor, ' q']]":
         """Return the sums at the start of a vector, and the rest of the vector."""
-        d, n, invalid, k = (int(each) for each in vector[:HEADER].tolist())
-        several = len(plan.modalities)
-        shapes = [(len(plan.couples),), *[(d,), (d, d), (d,), ()] * several, (k, 1 + several * d)]
+        d, n, invalid, k = map(int, vector[:HEADER].tolist())
+        count = len(plan.modalities)
+        shapes = [(len(plan.couples),), *[(d,), (d, d), (d,), ()] * count, (k, 1 + count * d)]
         sizes = [math.prod(shape) for shape in shapes]
         _, *fields, rest = vector.split([HEADER, *sizes, len(vector) - HEADER - sum(sizes)])
-        pairs, *moments, sample = (field.view(shape) for field, shape in zip(fields, shapes, strict=True))
-        of_each = tuple(Moments(n, *moments[start : start + 4]) for start in range(0, len(moments), 4))
-        return cls(plan, n, invalid, of_each, pairs, sample), rest
+        pairs, *parts, sample = (field.view(shape) for field, shape in zip(fields, shapes, strict=True))
+        moments = tuple(Moments(n, *parts[start : start + 4]) for start in range(0, len(parts), 4))
+        return cls(plan, n, invalid, moments, pairs, sample), rest
 
     def values(self) -> dict[str, Float[Tensor, ""]]:
         """Return every number by name, NaN if undefined, as for rows that are all equal; and `invalid_rows`."""
         numbers: dict[str, Tensor] = {}
-        for key, (name, place) in self.plan.numbers.items():
+        for key, (name, modalities) in self.plan.numbers.items():
             try:
-                value = self._value(measures[name], place)
+                value = self._value(measures[name], modalities)
             except (InputError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
                 value = torch.nan
             numbers[key] = torch.as_tensor(value, dtype=torch.float64, device=self.pairs.device)
         return numbers | {"invalid_rows": self.pairs.new_tensor(float(self.invalid))}
 
-    def _value(self, measure: Measure, place: tuple[str, ...]) -> Any:
-        columns = [self.plan.modalities.index(modality) for modality in place]
-        statistic = self._statistic(measure, place, [self.moments[k] for k in columns]) if self.n else None
+    def _value(self, measure: Measure, modalities: tuple[str, ...]) -> Any:
+        columns = [self.plan.modalities.index(modality) for modality in modalities]
+        statistic = self._statistic(measure, modalities, [self.moments[k] for k in columns]) if self.n else None
         if self.n < (1 if statistic is None else measure.least_n):
             raise InputError("there are too few rows")
         if statistic is not None:
@@ -301,25 +304,25 @@ class GeometrySums:
         rows = self.sample[:, 1:].unflatten(1, (len(self.moments), -1))
         return measure(*(unit_rows(rows[:, k]) for k in columns))
 
-    def _statistic(self, measure: Measure, place: tuple[str, ...], moments: list[Moments]) -> Statistic | None:
+    def _statistic(self, measure: Measure, modalities: tuple[str, ...], moments: list[Moments]) -> Statistic | None:
         """Return the statistic that the measure is a function of, if the sums determine it; otherwise None."""
         if measure.statistic is Moments or measure.function is effective_rank:
             return moments[0]
-        units = [UnitSums.known(n=each.n, mean=each.mean, spread=each.M2.trace()) for each in moments]
+        units = [UnitSums.known(n=m.n, mean=m.mean, spread=m.M2.trace()) for m in moments]
         if measure.statistic is UnitSums:
             return units[0]
         if measure.statistic is Means:
-            squares = tuple(each.M2.trace() / each.n + each.mean.square().sum() for each in moments)
+            squares = tuple(m.M2.trace() / m.n + m.mean.square().sum() for m in moments)
             return Means.known(image=moments[0].mean, text=moments[1].mean, squares=squares)
         if measure.statistic in (PairDistance, UnitPairs):
-            apart = self.pairs[self.plan.couples.index(place)]
-            both = {} if measure.statistic is PairDistance else {"image": units[0], "text": units[1]}
-            return measure.statistic.known(n=self.n, apart=apart, **both)
+            apart = self.pairs[self.plan.couples.index(modalities)]
+            sums = {} if measure.statistic is PairDistance else {"image": units[0], "text": units[1]}
+            return measure.statistic.known(n=self.n, apart=apart, **sums)
         return None
 
 
 def _keys(stacked: Float[Tensor, "n m d"], seed: int) -> Float[Tensor, "n 1"]:
-    """Return a hash of each row's bits in [0, 1).
+    """Return a hash in [0, 1) of the bits of each item's rows.
 
     It is a random linear map modulo 2⁶⁴ between the mixing steps of MurmurHash3, so that the keys are uniform even for
     half-precision rows, whose last bits are zero.

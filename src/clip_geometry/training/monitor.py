@@ -103,10 +103,13 @@ class CollapseAlarm:
         for name, share in thresholds.items():
             _ = measures[name]
             expected = "a share of the baseline, above 0 and not 1"
-            real_number(share, f"the threshold of {name}", lambda part: 0 < part < math.inf and part != 1, expected)
+            real_number(share, f"the threshold of {name}", lambda value: 0 < value < math.inf and value != 1, expected)
         self.thresholds = dict(thresholds)
-        self.patience, self.settle = whole_number(patience, "patience"), whole_number(settle, "settle")
-        self.on, self.reason, self.since = False, "", None
+        self.patience = whole_number(patience, "patience")
+        self.settle = whole_number(settle, "settle")
+        self.on = False
+        self.reason = ""
+        self.since = None
         self._signals: dict[str, _Signal] = {}
 
     def update(self, values: Mapping[str, float], step: int) -> bool:
@@ -120,17 +123,19 @@ class CollapseAlarm:
         Returns:
             Whether the alarm is on.
         """
-        was = self.on
+        was_on = self.on
         for name, value in values.items():
-            if (measure := name.partition("/")[0]) in self.thresholds:
+            measure = name.partition("/")[0]
+            if measure in self.thresholds:
                 recent = deque[float](maxlen=max(self.settle, SMOOTHED))
                 signal = self._signals.setdefault(name, _Signal(recent))
                 self._add(signal, abs(float(value)), self.thresholds[measure], LEAST.get(measure, 0.0))
         collapsed = {name: signal for name, signal in self._signals.items() if signal.on}
         self.on = bool(collapsed)
-        if self.on and not was:
+        if self.on and not was_on:
             self.since = step
-            self.reason = f"collapse at step {step}: {', '.join(_described(*each) for each in collapsed.items())}"
+            states = ", ".join(_state(name, signal) for name, signal in collapsed.items())
+            self.reason = f"collapse at step {step}: {states}"
             if values.get("invalid_rows"):
                 self.reason += f"; {values['invalid_rows']:.0f} rows are NaN, infinite or zero"
         return self.on
@@ -140,7 +145,7 @@ class CollapseAlarm:
         recent.append(value)
         smoothed = median([*recent][-SMOOTHED:])
         if signal.baseline is None:
-            defined = [each for each in recent if math.isfinite(each)]
+            defined = [number for number in recent if math.isfinite(number)]
             if len(recent) >= self.settle and not defined:
                 signal.baseline = least
             elif len(defined) == len(recent) >= self.settle and max(recent) <= SETTLED * min(recent):
@@ -153,11 +158,14 @@ class CollapseAlarm:
         beyond = not math.isfinite(value) or (value < limit if threshold < 1 else value > limit)
         signal.contrary = signal.contrary + 1 if beyond != signal.on else 0
         if signal.contrary == self.patience:
-            signal.on, signal.contrary = beyond, 0
+            signal.on = beyond
+            signal.contrary = 0
 
 
-def _described(name: str, signal: _Signal) -> str:
-    value, baseline = signal.recent[-1], signal.baseline
+def _state(name: str, signal: _Signal) -> str:
+    """Describe the last value of a signal, relative to its baseline."""
+    value = signal.recent[-1]
+    baseline = signal.baseline
     if not math.isfinite(value):
         return f"{name} is not defined"
     return f"{name} is {value:.3g}" + (f", {value / baseline:.0%} of its baseline {baseline:.3g}" if baseline else "")
@@ -218,13 +226,16 @@ class GeometryMonitor:
         self.log = _scalar_log(log)
         if embed is not None and not callable(embed):
             raise InputError(f"embed = {shown(embed)}; expected a function of the model that returns modality → rows")
-        self.every, self.embed = whole_number(every, "every"), embed
+        self.every = whole_number(every, "every")
+        self.embed = embed
         self.batches = min(whole_number(batches, "batches"), self.every)
         self.metric = metric
         instance(alarm, CollapseAlarm | bool | None, "alarm", "a CollapseAlarm, or None for none")
         self.alarm = CollapseAlarm() if alarm is True else alarm or None
         self.values: dict[str, float] = {}
-        self._taken, self._measured, self._warned = 0, -1, set[str]()
+        self._taken = 0  # batches of features since the last measurement
+        self._measured = -1  # step of the last measurement
+        self._warned = set[str]()
 
     @property
     def collapsed(self) -> bool:
@@ -255,8 +266,8 @@ class GeometryMonitor:
             self._taken += 1
         if remaining == 0 and self.metric is not None:
             if self._taken < self.batches and step:
-                given = f"{self._taken} of {self.batches} batches were given before step {step}"
-                self._warn("batches", f"{given}; lower batches= or call step at every step")
+                problem = f"{self._taken} of {self.batches} batches were given before step {step}"
+                self._warn("batches", f"{problem}; lower batches= or call step at every step")
             if self._taken >= self.batches or step:
                 self._report(step)
             self.metric.reset()
@@ -281,30 +292,32 @@ class GeometryMonitor:
             probe: Any = self.embed(model)
             for rows in [probe] if isinstance(probe, Mapping) or not isinstance(probe, Iterable) else probe:
                 if not isinstance(rows, Mapping):
-                    raise InputError(f"embed gave {type(rows).__name__}; {PROBE}")
+                    raise InputError(f"embed returned {type(rows).__name__}; {PROBE}")
                 self._add(rows, sync=False)
         scalars = self._report(step)
         if self.metric is None or not scalars:
-            raise InputError(f"embed gave no rows; {PROBE}")
+            raise InputError(f"embed returned no rows; {PROBE}")
         self.metric.reset()
         return scalars
 
     def _add(self, rows: Mapping[str, Any], *, sync: bool = True) -> None:
         if self.metric is None:
             self.metric = EmbeddingGeometry(*rows, sync_on_compute=sync)
-            self.metric.to(next((each.device for each in rows.values() if isinstance(each, torch.Tensor)), "cpu"))
+            self.metric.to(next((x.device for x in rows.values() if isinstance(x, torch.Tensor)), "cpu"))
         self.metric.update(**rows)
 
     def _report(self, step: int) -> dict[str, float]:
         """Measure what was added, check for collapse, and log."""
         self._measured = step
-        self.values = {} if self.metric is None else {name: float(each) for name, each in self.metric.compute().items()}
+        numbers = {} if self.metric is None else self.metric.compute()
+        self.values = {name: float(value) for name, value in numbers.items()}
         if self.metric is None or not self.values:
             return {}
-        scalars, was = {PREFIX + name: value for name, value in self.values.items()}, self.collapsed
+        scalars = {PREFIX + name: value for name, value in self.values.items()}
+        was_collapsed = self.collapsed
         if self.metric.items < 2:  # nothing is defined; this is not a collapse
-            several = "the measures need several, so raise batches= and every="
-            self._warn("few", f"one item was given before step {step}; {several}")
+            remedy = "the measures need several, so raise batches= and every="
+            self._warn("few", f"one item was given before step {step}; {remedy}")
         elif self.alarm is not None:
             if not any(name.partition("/")[0] in self.alarm.thresholds for name in self.values):
                 watched = listed(self.alarm.thresholds)
@@ -314,7 +327,7 @@ class GeometryMonitor:
             self._warn("invalid", f"all {self.metric.items} items before step {step} have a zero, NaN or infinite row")
         if self.log is not None:
             self.log(scalars, step)
-        if self.alarm is not None and self.collapsed and not was:
+        if self.alarm is not None and self.collapsed and not was_collapsed:
             warnings.warn(self.alarm.reason, CollapseWarning, stacklevel=3)
         return scalars
 
@@ -330,9 +343,10 @@ def evaluating(model: Any) -> Iterator[None]:
     """Use eval mode without gradients; afterwards, restore the modes of all modules and the random generators."""
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
     modes = [module.training for module in modules]
-    devices = {each.device for each in model.parameters()} if modules else set()
+    devices = {parameter.device for parameter in model.parameters()} if modules else set()
     cuda = [device for device in devices if device.type == "cuda"]
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - of the global generator
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()  # noqa: NPY002 - of the global generator
     with torch.random.fork_rng(devices=cuda), torch.no_grad():
         try:
             if modules:
@@ -341,8 +355,8 @@ def evaluating(model: Any) -> Iterator[None]:
         finally:
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
-            random.setstate(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002
 
 
 def _scalar_log(log: Any) -> Log | None:
@@ -364,8 +378,8 @@ def _scalar_log(log: Any) -> Log | None:
 
         def to_run(scalars: dict[str, float], step: int) -> None:
             """Log to W&B, which drops values logged at a step before its own; calls without step= advance that one."""
-            own = getattr(log, "step", math.inf)
-            log.log({**scalars, f"{PREFIX}step": step}, step=step if own <= step else None)
+            run_step = getattr(log, "step", math.inf)
+            log.log({**scalars, f"{PREFIX}step": step}, step=step if run_step <= step else None)
 
         return to_run
     if log is not None and not callable(log):

@@ -56,29 +56,27 @@ class GeometryEvaluator(SentenceEvaluator):  # pyright: ignore[reportGeneralType
         self.inputs = dict(inputs) if isinstance(inputs, Mapping) else {"text": inputs}
         if not all(map(is_sequence, self.inputs.values())):
             raise InputError(f"inputs are {shown(inputs)}; expected a list, or a mapping of modality → list")
-        sizes = {modality: len(each) for modality, each in self.inputs.items()}
+        sizes = {modality: len(items) for modality, items in self.inputs.items()}
         if len(set(sizes.values())) != 1 or 0 in sizes.values():
-            raise InputError(f"inputs have {listed(sizes.values())} items; expected aligned ones")
+            raise InputError(f"inputs have {listed(sizes.values())} items; expected aligned lists of equal length")
         options = {"kept": max(2, *sizes.values()), "sync_on_compute": False, **options}
         self.metric = EmbeddingGeometry(*sizes, **options)
         numbers = self.metric.plan.numbers
-        usual = ["retrieval.image_to_text.r_at_1", f"effective_rank/{next(iter(sizes))}", *numbers]
+        defaults = ["retrieval.image_to_text.r_at_1", f"effective_rank/{next(iter(sizes))}", *numbers]
         instance(primary_metric, str | None, "primary_metric", "the name of a number")
-        self.primary_metric = primary_metric or next(each for each in usual if each in numbers)
+        self.primary_metric = primary_metric or next(number for number in defaults if number in numbers)
         if self.primary_metric not in numbers:
             raise unknown("primary_metric", self.primary_metric, numbers, "evaluator.metric.plan.numbers")
-        self.name, self.batch_size, self.greater_is_better = name, batch_size, greater_is_better
+        self.name = name
+        self.batch_size = batch_size
+        self.greater_is_better = greater_is_better
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
         with evaluating(model):
-            rows = {
-                modality: model.encode(
-                    each, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
-                )
-                for modality, each in self.inputs.items()
-            }
+            options = {"batch_size": self.batch_size, "convert_to_tensor": True, "show_progress_bar": False}
+            rows = {modality: model.encode(items, **options) for modality, items in self.inputs.items()}
         self.metric.reset()
         self.metric.to(next(iter(rows.values())).device).update(**rows)
         values = {name: float(value) for name, value in self.metric.compute().items()}

@@ -31,7 +31,7 @@ class GeometryCallback(TrainerCallback):
         ...         self.image, self.text = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
         ...     def forward(self, x, y):
         ...         return {"loss": (self.image(x) - self.text(y)).square().mean()}
-        >>> data = [{"x": each, "y": each} for each in torch.eye(4).repeat(4, 1)]
+        >>> data = [{"x": row, "y": row} for row in torch.eye(4).repeat(4, 1)]
         >>> arguments = TrainingArguments(
         ...     tempfile.mkdtemp(), max_steps=4, report_to="none", use_cpu=True, disable_tqdm=True, save_strategy="no",
         ...     logging_strategy="no",
@@ -42,18 +42,21 @@ class GeometryCallback(TrainerCallback):
         >>> trainer.add_callback(GeometryCallback(trainer, embed, every=2))
         >>> trainer.train()
         {'geometry/modality_gap': ...TrainOutput(...)
-        >>> [each["step"] for each in trainer.state.log_history if "geometry/modality_gap" in each]
+        >>> [entry["step"] for entry in trainer.state.log_history if "geometry/modality_gap" in entry]
         [2, 4]
     """
 
     def __init__(self, trainer: Trainer, embed: Embed, *, every: int | None = 100, stop: bool = False, **options: Any):
         self.monitor = GeometryMonitor(self._log, every=1 if every is None else every, embed=embed, **options)
-        self.trainer, self.every, self.stop, self._last = trainer, every, stop, -1
+        self.trainer = trainer
+        self.every = every
+        self.stop = stop
+        self._last = -1  # step of the last measurement
 
     def _log(self, scalars: dict[str, float], step: int) -> None:
-        due = self.trainer.control.should_log  # `log` resets this, and the loss of this step would not be logged
+        should_log = self.trainer.control.should_log  # `log` resets this, and the loss of this step would not be logged
         self.trainer.log(dict(scalars))
-        self.trainer.control.should_log = due
+        self.trainer.control.should_log = should_log
 
     def _measure(self, state: Any, control: Any, model: Any) -> None:
         if state.global_step != self._last:  # an evaluation can follow at a step that was measured already

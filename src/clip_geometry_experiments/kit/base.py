@@ -1,7 +1,7 @@
 """The base class of experiments: the config, the planned cells, and the section of the report."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points, version
@@ -31,8 +31,8 @@ def _encoder(value: Any) -> EncoderConfig:
     """Return the config of a model, given as a name (`open_clip:…`) or a section {model: open_clip:…, seed: 1, …}."""
     if isinstance(value, EncoderConfig):
         return value
-    section = {"model": value} if isinstance(value, str) else dict(value) if isinstance(value, dict) else {}
-    if not isinstance(section.get("model"), str):
+    section = {"model": value} if isinstance(value, str) else value
+    if not isinstance(section, dict) or not isinstance(section.get("model"), str):
         raise InputError("expected a model name or a section with the key 'model'")
     return resolve_encoder(**section)
 
@@ -51,16 +51,15 @@ def _source(value: Any) -> DatasetConfig | StoredConfig:
     if isinstance(value, StoredConfig):
         return value
     if isinstance(value, dict) and "name" not in value and {"embeddings", "image", "text"} & set(value):
-        files = ("embeddings", "image", "text", "labels")
-        given = {key: value[key] for key in files if isinstance(value.get(key), str)}
-        places = {key: str(path_of(place).resolve()) for key, place in given.items()}
-        return validate(StoredConfig, {**value, **places}, "stored embeddings")
+        keys = ("embeddings", "image", "text", "labels")
+        paths = {key: str(path_of(value[key]).resolve()) for key in keys if isinstance(value.get(key), str)}
+        return validate(StoredConfig, {**value, **paths}, "stored embeddings")
     return _dataset(value)
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise InputError(f"{list(seeds)} has a seed twice or below 0")
+        raise InputError(f"seeds are {list(seeds)}; expected distinct numbers of at least 0")
     return seeds
 
 
@@ -70,8 +69,9 @@ def _probe(value: Any) -> DatasetConfig | StoredProbe:
         return value
     if isinstance(value, dict) and "name" not in value and isinstance(value.get("test"), dict):
         splits = {key: _source(part) for key, part in value.items() if part is not None}
-        if strange := next((key for key, part in splits.items() if not isinstance(part, StoredConfig)), None):
-            raise InputError(f"{strange} of a stored probe is a data set; expected stored embeddings")
+        for key, part in splits.items():
+            if not isinstance(part, StoredConfig):
+                raise InputError(f"{key} of a stored probe is a data set; expected stored embeddings")
         values = {key: part.model_dump(mode="json") for key, part in splits.items()}
         return validate(StoredProbe, values, "stored probe")
     return _dataset(value)
@@ -125,7 +125,7 @@ class RunFolder:
 
     folder: Path
     device: str = "auto"
-    _kept: dict[str, Any] = field(default_factory=dict)
+    _cache: dict[str, Any] = field(default_factory=dict)
 
     def embeddings(
         self,
@@ -151,10 +151,13 @@ class RunFolder:
             Modality → embeddings.
         """
         if isinstance(data, StoredConfig):
-            return self._once(f"{digest(data)} {limit}", lambda: read_stored(data, limit))
+            return self._cached(f"{digest(data)} {limit}", lambda: read_stored(data, limit))
         assert model is not None  # validated configs have a model for data sets and none for stored embeddings
         dataset = self.dataset(data)
-        readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
+        readable = "".join(
+            character if character.isalnum() or character in "._-" else "-"
+            for character in f"{model.model}-{data.name}"
+        )
         name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
         if only is not None and len(dataset.sides) > 1:  # a separate store, because it may lack the other modality
             dataset = dataset.only(only)
@@ -165,7 +168,7 @@ class RunFolder:
             embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device)
             return read_store(store, limit=limit)
 
-        return self._once(f"{store} {limit}", embedded)
+        return self._cached(f"{store} {limit}", embedded)
 
     def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
         """Return identifiers of the model's files, the data's files and the package version.
@@ -183,18 +186,18 @@ class RunFolder:
         if isinstance(data, StoredConfig):
             return {"data_revision": stored_revision(data), "version": package}
         assert model is not None
-        model_revision = self._once(f"revision {digest(model)}", lambda: encoder_revision(model))
+        model_revision = self._cached(f"revision {digest(model)}", lambda: encoder_revision(model))
         return {"model_revision": model_revision, "data_revision": self.dataset(data).revision, "version": package}
 
     def dataset(self, config: DatasetConfig) -> Dataset:
         """Return the data set of a config, which is loaded only once."""
-        return self._once(f"data {digest(config)}", lambda: load_dataset(config))
+        return self._cached(f"data {digest(config)}", lambda: load_dataset(config))
 
-    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+    def _cached(self, key: str, make: Callable[[], Any]) -> Any:
         """Return the result of `make`, which is called only the first time that a key is used."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
 
 @dataclass(frozen=True)
@@ -228,12 +231,12 @@ def read_explanations(file: Path) -> dict[str, SimpleNamespace]:
     Returns:
         Name → explanation, which has these fields as attributes.
     """
-    found = read_yaml(file)
-    defaults = {"direction": "", "group": "maps", "unit": ""} | found.get("defaults", {})
-    prefix = f"{found['experiment']}." if found["experiment"] else ""
+    content = read_yaml(file)
+    defaults = {"direction": "", "group": "maps", "unit": ""} | content.get("defaults", {})
+    prefix = f"{content['experiment']}." if content["experiment"] else ""
     return {
         prefix + name: SimpleNamespace(**{**defaults, **fields, "name": prefix + name})
-        for name, fields in found["numbers"].items()
+        for name, fields in content["numbers"].items()
     }
 
 
@@ -307,11 +310,11 @@ class Experiment(ABC):
 
     def finished_rows(self) -> list[Row]:
         """Return the rows of this experiment's finished cells, in the order of the cells."""
-        found: dict[str, list[Row]] = {cell.key: [] for cell in self.cells()}
+        by_cell: dict[str, list[Row]] = {cell.key: [] for cell in self.cells()}
         for row in Results(self.workspace.folder / "results.jsonl").read():
-            if row["cell"] in found:
-                found[row["cell"]].append(row)
-        return [row for rows in found.values() for row in rows]
+            if row["cell"] in by_cell:
+                by_cell[row["cell"]].append(row)
+        return [row for rows in by_cell.values() for row in rows]
 
     def label(self) -> str:
         """Return a short name that distinguishes this run from the others of a sweep."""
@@ -320,10 +323,24 @@ class Experiment(ABC):
 
     def fresh_models(self) -> Sequence[str]:
         """Return the models with untrained weights, which the banner of the report names."""
-        model = getattr(self.config, "model", None)
-        if model is None or not model.is_fresh:
-            return []
-        return [f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model]
+        return fresh_names([getattr(self.config, "model", None)])
+
+
+def data_options(config: Config, *left_out: str) -> dict[str, Any]:
+    """Return the options of a data set or a task that differ from the defaults, for result rows and reports.
+
+    Args:
+        config: The config of the data set or the task.
+        *left_out: Options to leave out, in addition to `name` and `split`.
+    """
+    excluded = {"name", "split", *left_out}
+    return config.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude=excluded)
+
+
+def fresh_names(models: Iterable[EncoderConfig | None]) -> list[str]:
+    """Return the names of the models with untrained weights, for the banner of the report."""
+    fresh = [model for model in models if model is not None and model.is_fresh]
+    return [f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model for model in fresh]
 
 
 def origin_words(row: Row) -> tuple[str, str, str]:
@@ -335,14 +352,14 @@ def distinct_labels(labels: Sequence[str]) -> list[str]:
     """Remove the comma-separated parts that all labels share, unless two labels would become equal."""
     parts = [label.split(", ") for label in labels]
     common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
-    short = [", ".join(part for part in each if part not in common) for each in parts]
+    short = [", ".join(part for part in label_parts if part not in common) for label_parts in parts]
     return short if len(set(short)) == len(short) else list(labels)
 
 
 def numbered_labels(labels: Sequence[str]) -> list[str]:
     """Append a number to every label if two labels are equal; otherwise return the labels unchanged."""
     equal = len(set(labels)) < len(labels)
-    return [f"{label} {k}" for k, label in enumerate(labels, start=1)] if equal else list(labels)
+    return [f"{label} {number}" for number, label in enumerate(labels, start=1)] if equal else list(labels)
 
 
 # experiments of this and other packages; each entry point gives the name of an experiment and its module

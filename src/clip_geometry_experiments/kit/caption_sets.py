@@ -91,7 +91,9 @@ class WikicapsConfig(ParallelConfig):
     @model_validator(mode="after")
     def _in_the_pair(self) -> Self:
         if self.pair is None and self.language == "en":
-            raise ValueError("wikicaps has English captions of three sets of images; say pair=de-en, fr-en or ru-en")
+            raise ValueError(
+                "wikicaps has English captions of three sets of images; choose one with pair=de-en, fr-en or ru-en"
+            )
         languages = self.pair.split("-") if self.pair else ["de", "fr", "ru", "en"]
         if self.language not in languages:
             where = f"the pair {self.pair} of wikicaps" if self.pair else "wikicaps"
@@ -110,13 +112,12 @@ class WikicapsConfig(ParallelConfig):
         if file is None:
             return None
         names = ("image", *pair.split("-"))
-        lines = enumerate(read_lines(file), start=1)
         columns = {name: [] for name in names}
-        for number, line in lines:
+        for number, line in enumerate(read_lines(file), start=1):
             fields = re.split(r"\t| \|\|\| ", line)
             if len(fields) != len(names):
-                expected = f"fields between tabs; expected are {len(names)}: {', '.join(names)}"
-                raise InputError(f"{file}, line {number}, has {len(fields)} {expected}")
+                expected = f"{len(names)}: {', '.join(names)}"
+                raise InputError(f"{file}, line {number}, has {len(fields)} fields between tabs; expected {expected}")
             for name, value in zip(names, fields, strict=True):
                 columns[name].append(value)
         return Table(file, names, columns.__getitem__)

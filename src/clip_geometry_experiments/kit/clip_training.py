@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.evaluate import zero_shot
 from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
+from clip_geometry_experiments.kit.base import data_options
 
 LR = 8e-3
 ZERO_SHOT = "zero_shot.top_1"
@@ -80,10 +81,10 @@ def measured_steps(steps: int, measurements: int) -> list[int]:
     for even in range(1, measurements):
         width = max(1, steps // even)
         powers = [0, *(2**k for k in range(width.bit_length()) if 2**k <= min(width, steps))]
-        found = sorted({*powers, *range(width, steps + 1, width), steps})
-        if len(found) > measurements and best:
+        chosen = sorted({*powers, *range(width, steps + 1, width), steps})
+        if len(chosen) > measurements and best:
             return best
-        best = found
+        best = chosen
     return best
 
 
@@ -100,10 +101,10 @@ def zero_shot_by_class(image: Tensor, classes: Tensor, labels: np.ndarray, seen:
         "seen" and "held out" → accuracy in [0, 1]. A group without images is left out.
     """
     known = np.isin(labels, seen)
-    groups = {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.any()}
+    groups = {name: mask for name, mask in (("seen", known), ("held out", ~known)) if mask.any()}
     return {
-        name: float(zero_shot(image[torch.from_numpy(chosen)], labels[chosen], classes)["top_1"])
-        for name, chosen in groups.items()
+        name: float(zero_shot(image[torch.from_numpy(mask)], labels[mask], classes)["top_1"])
+        for name, mask in groups.items()
     }
 
 
@@ -126,16 +127,15 @@ def save_half(model: nn.Module, path: Path) -> Path:
     """
     from safetensors.torch import save
 
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
         value = value.detach().cpu().contiguous()
         half = value.half()
-        found[name] = half if value.is_floating_point() and bool(half.isfinite().all()) else value
-    write_atomically(path, save(found))
+        tensors[name] = half if value.is_floating_point() and bool(half.isfinite().all()) else value
+    write_atomically(path, save(tensors))
     return path
 
 
 def data_words(data: DatasetConfig) -> str:
     """Return a data set as words, such as `scenes, test, size 200`."""
-    options: dict[str, Any] = data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-    return ", ".join(filter(None, (data.name, data.split, option_words(options))))
+    return ", ".join(filter(None, (data.name, data.split, option_words(data_options(data)))))

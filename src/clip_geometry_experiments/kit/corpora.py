@@ -70,7 +70,7 @@ class InWindows(base.WithoutClasses):
     @model_validator(mode="after")
     def _both_or_none(self) -> Self:
         if (self.window is None) != (self.tokenizer is None):
-            raise ValueError("window and tokenizer belong together, and one of them is missing")
+            raise ValueError("one of window and tokenizer is missing; expected both or neither")
         return self
 
 
@@ -114,16 +114,18 @@ def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, S
     Raises:
         InputError: If there are no sentences.
     """
-    kept, revision = list(sentences), table.revision()
-    if not kept:
+    items = list(sentences)
+    revision = table.revision()
+    if not items:
         raise InputError(f"{table.path} has no sentence with a word in it")
     if config.window is not None and config.tokenizer is not None:
         from clip_geometry_experiments.kit.hidden_states import tokenizer_of
 
-        tokenizer, digested = tokenizer_of(config.tokenizer)
-        kept, revision = list(windows(kept, tokenizer, config.window)), digest({"table": revision, "by": digested})
-    texts = [sentence for _, sentence in kept]
-    text = base.Side("text", [item for item, _ in kept], texts.__getitem__, language=config.language)
+        tokenizer, tokenizer_digest = tokenizer_of(config.tokenizer)
+        items = list(windows(items, tokenizer, config.window))
+        revision = digest({"table": revision, "by": tokenizer_digest})
+    texts = [sentence for _, sentence in items]
+    text = base.Side("text", [item_id for item_id, _ in items], texts.__getitem__, language=config.language)
     return base.Dataset(config=config, revision=revision, text=text)
 
 
@@ -149,12 +151,14 @@ def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int
     tags = [tag for _, sentence in sentences for tag in sentence.tags]
     counts = [0]  # number of sub-words of each word, after a leading 0
     for start in range(0, len(sentences), CHUNK):
-        for text in in_sub_words(tokenizer, [each for _, each in sentences[start : start + CHUNK]], UNLIMITED):
+        chunk = [sentence for _, sentence in sentences[start : start + CHUNK]]
+        for text in in_sub_words(tokenizer, chunk, UNLIMITED):
             counts.extend(np.bincount(text.word[text.word >= 0], minlength=len(text.words)).tolist())
-    reached, start = np.cumsum(counts), 0
+    totals = np.cumsum(counts)  # number of sub-words before each word
     room = size - tokenizer.num_special_tokens_to_add()
+    start = 0
     while start < len(words):
-        stop = max(start + 1, int(np.searchsorted(reached, reached[start] + room, side="right")) - 1)
+        stop = max(start + 1, int(np.searchsorted(totals, totals[start] + room, side="right")) - 1)
         # the first word of a text may be divided into other sub-words than in the middle of a sentence
         while stop > start + 1 and len(tokenizer(" ".join(words[start:stop]), verbose=False)["input_ids"]) > size:
             stop -= 1
@@ -178,18 +182,20 @@ def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[s
         if name not in table.names:
             hint = did_you_mean(name, table.names) or f"; it has {', '.join(table.names)}"
             raise InputError(f"{table.path} has no column {name!r}{hint}")
-    lines = table.values(words)
-    marks = table.values(tags) if tags else [None] * len(lines)
-    for row, (line, mark) in enumerate(zip(lines, marks, strict=True)):
-        kept, kinds = _strings(line, table, words, row), None
-        if mark is not None:
-            kinds = _strings(mark, table, tags or "", row)
-            if len(kinds) != len(kept):
-                raise InputError(f"row {row + 1} of {table.path} has {len(kept)} words but {len(kinds)} tags")
-            there = [k for k, kind in enumerate(kinds) if kind != TRACE]
-            kept, kinds = [kept[k] for k in there], [kinds[k] for k in there]
-        if kept:
-            yield str(row), Sentence(kept, kinds)
+    word_cells = table.values(words)
+    tag_cells = table.values(tags) if tags else [None] * len(word_cells)
+    for row, (word_cell, tag_cell) in enumerate(zip(word_cells, tag_cells, strict=True)):
+        sentence = _strings(word_cell, table, words, row)
+        marks = None
+        if tag_cell is not None:
+            marks = _strings(tag_cell, table, tags or "", row)
+            if len(marks) != len(sentence):
+                raise InputError(f"row {row + 1} of {table.path} has {len(sentence)} words but {len(marks)} tags")
+            spoken = [k for k, mark in enumerate(marks) if mark != TRACE]
+            sentence = [sentence[k] for k in spoken]
+            marks = [marks[k] for k in spoken]
+        if sentence:
+            yield str(row), Sentence(sentence, marks)
 
 
 def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
@@ -197,10 +203,10 @@ def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
     if isinstance(cell, str):
         cell = cell.split()
     if not isinstance(cell, list) or not all(
-        isinstance(each, str) and each.strip() and base.is_unicode(each) for each in cell
+        isinstance(word, str) and word.strip() and base.is_unicode(word) for word in cell
     ):
         raise InputError(
-            f"row {row + 1} of column {name!r} in {table.path} is no list of words that are not empty, and no text"
+            f"row {row + 1} of column {name!r} in {table.path} is neither a list of words that are not empty nor text"
         )
     return cell
 
@@ -307,7 +313,8 @@ class WikiText2Config(HubCorpusConfig):
         for place, word in enumerate(line.words, start=1):
             if word in (".", "?", "!") or place == len(line.words):
                 yield f"{row}.{number}", Sentence(line.words[start:place])
-                start, number = place, number + 1
+                start = place
+                number = number + 1
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def spearman(x: Values, y: Values) -> Values:
     Returns:
         (...) correlations in [−1, 1]; 0 where x or y is constant, because a constant orders nothing.
     """
-    x, y = (rankdata(each, axis=-1) - (each.shape[-1] + 1) / 2 for each in (x, y))
+    x, y = (rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2 for values in (x, y))
     size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
     return np.divide((x * y).sum(-1), size, out=np.zeros_like(size), where=size != 0)
 
@@ -57,8 +57,9 @@ def rank_correlation(x: Values, y: Values) -> RankCorrelation:
     picks, shuffles = _samples(len(x))
     drawn = spearman(x[picks], y[picks])
     low, high = np.quantile(drawn, (LEVEL / 2, 1 - LEVEL / 2))
-    ranks, others = rankdata(x) - (len(x) + 1) / 2, rankdata(y)
-    larger = int((np.abs(others[shuffles] @ ranks) >= abs(others @ ranks)).sum())  # sums of quarters are exact
+    x_ranks = rankdata(x) - (len(x) + 1) / 2
+    y_ranks = rankdata(y)
+    larger = int((np.abs(y_ranks[shuffles] @ x_ranks) >= abs(y_ranks @ x_ranks)).sum())  # sums of quarters are exact
     return RankCorrelation(float(spearman(x, y)), float(low), float(high), (1 + larger) / (1 + SHUFFLES), drawn)
 
 

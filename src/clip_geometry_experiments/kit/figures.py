@@ -11,15 +11,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed, plus_minus
-from clip_geometry.display.style import (
-    DASHED,
-    DOTTED,
-    NEUTRAL,
-    WIDTH,
-    error_dots,
-    name_lines,
-    styled,
-)
+from clip_geometry.display.origin import Row
+from clip_geometry.display.style import DASHED, DOTTED, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.ties import differ
 from clip_geometry_experiments.report.gallery import Drawing
@@ -35,7 +28,6 @@ SIGNS = (("#009E73", "o"), ("#CC79A7", "^"), ("#E69F00", "s"), ("#56B4E9", "D"))
 DODGE = 0.24  # distance between the markers of a line's series, as a fraction of the line's height
 WORDS = Words(Path(__file__).with_name("words.j2"))
 
-Row = Mapping[str, Any]
 Series = Mapping[str, Mapping[str, Row]]  # legend → map → row
 
 
@@ -121,9 +113,9 @@ def panels_figure(
             axes.set_xlim(0, last)
             axes.xaxis.minorticks_off()
     for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):  # the scales depend on all curves of a row
-        row = place // columns * columns
-        beside = panels[row : row + columns] if share else [panel]
-        drawn = [each.values.ravel() for other in beside for each in other.curves]
+        first = place // columns * columns
+        sharing = panels[first : first + columns] if share else [panel]
+        drawn = [curve.values.ravel() for other in sharing for curve in other.curves]
         _scale(axes, panel, np.concatenate([*drawn, np.zeros(0)]))
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
@@ -133,8 +125,8 @@ def panels_figure(
         if not log_steps:
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if legend is not None:
-        keys = {key: handle for axes in grid for handle, key in zip(*axes.get_legend_handles_labels(), strict=True)}
-        figure.legend(list(keys.values()), list(keys), loc="outside upper left", **legend)
+        handles = {label: line for axes in grid for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(list(handles.values()), list(handles), loc="outside upper left", **legend)
     return figure
 
 
@@ -186,12 +178,7 @@ def deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
 
 
-def draw_maps(
-    rows: Sequence[Row],
-    measures: Mapping[str, str],
-    *,
-    key: str | None = None,
-) -> dict[str, Drawing]:
+def draw_maps(rows: Sequence[Row], measures: Mapping[str, str], *, key: str | None = None) -> dict[str, Drawing]:
     """Draw the figure of rows of maps.
 
     Args:
@@ -210,7 +197,7 @@ def draw_maps(
     if not series:
         return {}
     word = next(iter(measures.values())) if key else "accuracy"
-    maps = _maps(series)
+    maps = _map_names(series)
     title = f"{word[0].upper()}{word[1:]}"
     caption = WORDS("dots", word, len(maps), maps[0])
     return {"maps": Drawing(f"{title} after each map", map_dots({word: series}), caption)}
@@ -237,32 +224,33 @@ def map_sentences(
             first, *others = [row for row in of_measure if row["at"].get(key) == kind]
             above = [row for row in others if row["value"] > first["value"] and differ(row, first)]
             below = [row for row in others if row["value"] < first["value"] and differ(row, first)]
-            said = {
+            effect = {
                 "unknown": any(differ(row, first) is None for row in others),
                 "what": f"{what} on {kind.replace(' ', '-')} {of}" if kind else what,
                 "highest": _extreme(above, 1),
                 "lowest": _extreme(below, -1),
                 "ends": [fixed(end(row["value"] for row in others), 3) for end in (min, max)] if others else [],
             }
-            sentences.append(WORDS("map_effect", label, _told(first), first.get("null_value"), len(others), **said))
+            sentences.append(
+                WORDS("map_effect", label, _name_and_value(first), first.get("null_value"), len(others), **effect)
+            )
     return sentences
 
 
-def _told(row: Row) -> dict[str, str]:
+def _name_and_value(row: Row) -> dict[str, str]:
     return {"name": row["at"]["row"], "value": plus_minus(row["value"], row.get("standard_error"))}
 
 
 def _extreme(rows: Sequence[Row], sign: int) -> list[dict[str, str]]:
     """Return the row with the largest value times sign, followed by the rows that do not differ from it."""
-    best = max(rows, key=lambda row: sign * row["value"], default=None)
-    return (
-        []
-        if best is None
-        else [_told(best), *(_told(row) for row in rows if row is not best and not differ(row, best))]
-    )
+    if not rows:
+        return []
+    best = max(rows, key=lambda row: sign * row["value"])
+    ties = [row for row in rows if row is not best and not differ(row, best)]
+    return [_name_and_value(row) for row in (best, *ties)]
 
 
-def _maps(series: Series) -> list[str]:
+def _map_names(series: Series) -> list[str]:
     return list(dict.fromkeys(name for members in series.values() for name in members))
 
 
@@ -276,7 +264,7 @@ def map_dots(panels: Mapping[str, Series], styles: Mapping[str, tuple[str, str]]
         panels: Number → series.
         styles: Legend → (color, marker). Default: `SIGNS` in the order of the series.
     """
-    maps = list(dict.fromkeys(name for series in panels.values() for name in _maps(series)))
+    maps = list(dict.fromkeys(name for series in panels.values() for name in _map_names(series)))
     width = WIDTH if len(panels) == 1 else 2.15 * WIDTH
     figure = Figure(figsize=(width, 0.75 + (0.22 if len(panels) == 1 else 0.27) * len(maps)), layout="constrained")
     grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -284,8 +272,8 @@ def map_dots(panels: Mapping[str, Series], styles: Mapping[str, tuple[str, str]]
         signs = styles or dict(zip(series, SIGNS, strict=False))
         for place, (legend, members) in enumerate(series.items()):
             color, marker = signs[legend]
-            at = [maps.index(name) + DODGE * (place - (len(series) - 1) / 2) for name in members]
-            error_dots(axes, members.values(), at, marker=marker, color=color, label=legend, gid=f"maps:{legend}")
+            heights = [maps.index(name) + DODGE * (place - (len(series) - 1) / 2) for name in members]
+            error_dots(axes, members.values(), heights, marker=marker, color=color, label=legend, gid=f"maps:{legend}")
             if first := members.get(maps[0]):
                 axes.axvline(first["value"], color=color, linewidth=1, linestyle=DOTTED, zorder=1)
                 if place == 0 and first.get("null_value") is not None:
@@ -295,6 +283,7 @@ def map_dots(panels: Mapping[str, Series], styles: Mapping[str, tuple[str, str]]
         axes.xaxis.set_major_locator(MaxNLocator(5 if len(panels) == 1 else 2))
         axes.xaxis.set_major_formatter("{x:g}")
     name_lines(grid[0], maps)
-    keys = {label: line for axes in grid for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(keys.values()), list(keys), loc="outside upper left", ncols=3 if len(panels) == 1 else len(keys))
+    handles = {label: line for axes in grid for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    columns = 3 if len(panels) == 1 else len(handles)
+    figure.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=columns)
     return figure

@@ -99,19 +99,20 @@ class GeometryExperiment(Experiment):
     @cached_property
     def sets(self) -> MeasuredSets:
         config, split = self.config, self.config.split
-        found = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
+        sets = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
         options: Any = {"seed": config.seed, "blocks": config.blocks}
         if split is None:
-            return MeasuredSets(found, parse_pipeline(config.pipeline), **options)
-        fitting, part = (part_of(found, split, name) for name in ("first", split.part))
+            return MeasuredSets(sets, parse_pipeline(config.pipeline), **options)
+        fitting, part = (part_of(sets, split, name) for name in ("first", split.part))
         if split.part == "first":
             return MeasuredSets(fitting, parse_pipeline(config.pipeline), **options)
-        rows = {modality: each.vectors for modality, each in fitting.items()}
+        rows = {modality: side.vectors for modality, side in fitting.items()}
         fitted = Pipeline(config.pipeline).fit(rows, pair_of(fitting), origin=origin_of(fitting))
         return HeldOutSets(part, fitted, **options)
 
     def cells(self) -> Iterator[Cell]:
-        config, shared = self.config, self.settings()
+        config = self.config
+        shared = self.settings()
         asked = config.measures is not None
         for measure in named(config.measures) if asked else by_group():
             yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, asked), measure.name)
@@ -141,7 +142,7 @@ class GeometryExperiment(Experiment):
         """
         if sets.streamed:
             note(
-                "figures are skipped: these rows do not fit into memory; limit=5000 draws those of the first 5000 items"
+                "figures are skipped, because these rows do not fit into memory; limit=5000 draws the first 5000 items"
             )
             return {}
         rows = {modality: rows for modality, rows in sets.rows.items() if only in (None, modality)}
@@ -161,31 +162,31 @@ class GeometryExperiment(Experiment):
         For splits, they state the cosines of matching and of random pairs. For a model before and after its training,
         they state what the training changed. Otherwise there are none, and the report has the verdict on each run.
         """
-        runs = [{row["measure"]: row for row in each.finished_rows()} for each in planned]
-        split = None not in [each.config.split for each in planned]
+        runs = [{row["measure"]: row for row in run.finished_rows()} for run in planned]
+        split = None not in [run.config.split for run in planned]
         if split and all(rows.keys() >= set(COSINES) for rows in runs):
-            return _of_splits([each.config for each in planned], runs)
-        models = [each.config.model for each in planned]
+            return _of_splits([run.config for run in planned], runs)
+        models = [run.config.model for run in planned]
         if len(models) != 2 or None in models or models[0].model != models[1].model:
             return []
         if not models[0].is_fresh or models[1].is_fresh:
             return []
-        said = []
+        changes = []
         for measure, what in CHANGES.items():
             if all(rows.get(measure, {}).get("value") is not None for rows in runs):
                 texts = (plus_minus(rows[measure]["value"], rows[measure].get("standard_error")) for rows in runs)
-                said.append(f"{what} is {' before training and '.join(texts)} after it.")
-        return said
+                changes.append(f"{what} is {' before training and '.join(texts)} after it.")
+        return changes
 
 
 def _of_splits(configs: Sequence[GeometryConfig], runs: Sequence[Mapping[str, Row]]) -> list[str]:
     """Return sentences on the cosines of matching and of random pairs, for each measured part of the split."""
-    found: dict[str, list[str]] = {}
+    by_pipeline: dict[str, list[str]] = {}
     for config, rows in zip(configs, runs, strict=True):
         assert config.split is not None
-        told = [plus_minus(rows[name]["value"], rows[name].get("standard_error")) for name in COSINES]
+        matching, random = (plus_minus(rows[name]["value"], rows[name].get("standard_error")) for name in COSINES)
         part = f"{rows[COSINES[0]]['n']} {PARTS[config.split.part]}"
         null = fixed(rows[COSINES[0]]["null_value"], 2)  # null value of noise after the same fitted pipeline
-        said = f"the {part} have a cosine of {told[0]} (null value {null}), random pairs of them {told[1]}"
-        found.setdefault(pipeline_words(config.pipeline), []).append(said)
-    return [f"After {steps}, {'; '.join(parts)}." for steps, parts in found.items()]
+        sentence = f"the {part} have a cosine of {matching} (null value {null}), random pairs of them {random}"
+        by_pipeline.setdefault(pipeline_words(config.pipeline), []).append(sentence)
+    return [f"After {steps}, {'; '.join(parts)}." for steps, parts in by_pipeline.items()]

@@ -140,7 +140,7 @@ class LanguageSets(MeasuredSets):
         name = self.sources[language]
         source, target = view.embeddings[name], view.embeddings[language]
         i, j = aligned(_item_keys(source), _item_keys(target))
-        texts = [each.metadata.get("text") for each in (source, target)]
+        texts = [side.metadata.get("text") for side in (source, target)]
         if texts[0] is not None and texts[1] is not None and np.array_equal(texts[0][i], texts[1][j]):
             raise InputError(f"the captions in {source.language} and {language} are the same texts, not translations")
         return view.rows[name][i], view.rows[language][j]
@@ -150,9 +150,12 @@ class LanguageSets(MeasuredSets):
 
         def numbers(view: View) -> dict[str, float]:
             source, target = self.aligned(language, view)
-            plain, squares = (language_distance(source, target, squared=each) for each in (False, True))
-            found = {f"language_distance.{name}": value for name, value in plain.items()}
-            return found | {f"language_distance[squared].{name}": value for name, value in squares.items()}
+            plain = language_distance(source, target)
+            squares = language_distance(source, target, squared=True)
+            return {
+                **{f"language_distance.{name}": value for name, value in plain.items()},
+                **{f"language_distance[squared].{name}": value for name, value in squares.items()},
+            }
 
         n = len(self.aligned(language)[0])
         return self._rows(numbers, n, at=self._place(language), costly=n > QUADRATIC_ROWS)
@@ -186,7 +189,7 @@ class LanguageSets(MeasuredSets):
     def _labeled(self, language: str | None, view: View) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows and the language of each row."""
         if language is None:
-            labels = [np.full(len(each), each.language) for each in view.embeddings.values()]
+            labels = [np.full(len(side), side.language) for side in view.embeddings.values()]
             return np.concatenate(list(view.rows.values())), np.concatenate(labels)
         source, target = self.aligned(language, view)
         return np.concatenate([source, target]), np.repeat(["source", "target"], len(source))
@@ -197,7 +200,7 @@ class LanguageSets(MeasuredSets):
         if not costly and self.items.can_be_dealt:
             with suppress(InputError):  # too few rows are left without the block
                 without = [numbers(self._without_block(block)) for block in range(self.blocks)]
-                errors = {name: jackknife(each[name] for each in without) for name in without[0]}
+                errors = {name: jackknife(values[name] for values in without) for name in without[0]}
         d = next(iter(self.rows.values())).shape[1]
         return [Record(name, value, errors.get(name), n=n, d=d, at=at) for name, value in numbers(self).items()]
 
@@ -222,10 +225,10 @@ def aligned(source: Sequence[Any], target: Sequence[Any]) -> tuple[np.ndarray, n
         captions = pd.DataFrame({"item": pd.Series(items, dtype=object), "row": range(len(items))})
         return captions.assign(number=captions.groupby("item").cumcount())
 
-    found = numbered(target).merge(numbered(source), on=["item", "number"])  # keeps the order of the target
-    if found.empty:
+    matches = numbered(target).merge(numbered(source), on=["item", "number"])  # keeps the order of the target
+    if matches.empty:
         raise InputError("source and target have no captions in common, by their item ids; expected parallel captions")
-    return found["row_y"].to_numpy(), found["row_x"].to_numpy()
+    return matches["row_y"].to_numpy(), matches["row_x"].to_numpy()
 
 
 def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> tuple[DatasetConfig, DatasetConfig]:

@@ -46,7 +46,7 @@ class MapConfig(Config):
     @model_validator(mode="after")
     def _fitted_somewhere(self) -> Self:
         if self.learns and self.fit_on is None:
-            raise InputError(f"the map {self.row!r} has steps that learn; say on which data with fit_on")
+            raise InputError(f"the map {self.row!r} has steps that learn; set fit_on to the data that they learn from")
         if self.fit_on is not None and not self.learns:
             raise InputError(f"the map {self.row!r} learns nothing, so fit_on = {self.fit_on!r} means nothing")
         return self
@@ -86,7 +86,7 @@ class MapsConfig(RunConfig):
     @property
     def used(self) -> frozenset[str]:
         """The roles that maps are fitted on or scored on."""
-        return frozenset(each.fit_on for each in self.maps if each.fit_on is not None).union(self.SCORED)
+        return frozenset(config.fit_on for config in self.maps if config.fit_on is not None).union(self.SCORED)
 
     @classmethod
     @abstractmethod
@@ -95,14 +95,15 @@ class MapsConfig(RunConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        names = [each.row for each in self.maps]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InputError(f"two maps are called {twice!r}; give every row its own name")
-        for each in self.maps:
-            if each.fit_on is not None and each.fit_on not in self.sources:
+        names = [config.row for config in self.maps]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"two maps are called {name!r}; give every row its own name")
+        for config in self.maps:
+            if config.fit_on is not None and config.fit_on not in self.sources:
                 known = ", ".join(self.ROLES)
                 raise InputError(
-                    f"the map {each.row!r} is fitted on {each.fit_on!r}, which is not set; known are {known}"
+                    f"the map {config.row!r} is fitted on {config.fit_on!r}, which is not set; expected one of {known}"
                 )
         check_sources(self.model, **self.sources)
         return self
@@ -136,75 +137,88 @@ class MapsExperiment(Experiment):
         limit, batch_size = self.config.limit, self.config.batch_size
         return self.workspace.embeddings(model, data, limit=limit, batch_size=batch_size, only=only)
 
-    def fitted(self, each: MapConfig) -> Pipeline:
+    def fitted(self, map_config: MapConfig) -> Pipeline:
         """Return a map fitted on its data. Only the last fitted map is kept."""
-        if self._last is None or self._last[0] != each:
-            with self.naming(each):
-                self._last = each, fit(each, self.sets(each.fit_on or next(iter(self.config.sources))))
+        if self._last is None or self._last[0] != map_config:
+            with self.naming(map_config):
+                self._last = (
+                    map_config,
+                    fit(map_config, self.sets(map_config.fit_on or next(iter(self.config.sources)))),
+                )
         return self._last[1]
 
     _last: tuple[MapConfig, Pipeline] | None = None
 
     @contextmanager
-    def naming(self, each: MapConfig) -> Iterator[None]:
+    def naming(self, map_config: MapConfig) -> Iterator[None]:
         """Prefix InputErrors raised in this context with the name of the map."""
         try:
             yield
         except InputError as error:
-            raise InputError(f"the map {each.row!r}: {error}") from None
+            raise InputError(f"the map {map_config.row!r}: {error}") from None
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
-        words = {"name", "title", "description", "maps"}
-        settings = config.model_dump(mode="json", serialize_as_any=True, exclude=words | config.data_fields())
-        for each in config.maps:
-            roles = dict.fromkeys((*config.SCORED, *filter(None, [each.fit_on])))
+        settings = config.settings("maps", *config.data_fields())
+        for map_config in config.maps:
+            roles = dict.fromkeys((*config.SCORED, *filter(None, [map_config.fit_on])))
+            sources = {role: config.sources[role] for role in roles if role in config.sources}
             data = {
                 role: source.model_dump(mode="json") | self.workspace.revisions(config.model, source)
-                for role in roles
-                if (source := config.sources.get(role)) is not None
+                for role, source in sources.items()
             }
-            define = {"map": each.model_dump(mode="json"), "data": data, **settings}
-            yield Cell(define, partial(self.rows, each), each.row)
+            define = {"map": map_config.model_dump(mode="json"), "data": data, **settings}
+            yield Cell(define, partial(self.rows, map_config), map_config.row)
 
     @abstractmethod
-    def rows(self, each: MapConfig) -> list[Row]:
+    def rows(self, map_config: MapConfig) -> list[Row]:
         """Return the result rows of one map."""
 
-    def scored(self, each: MapConfig, role: str, measures: Sequence[Measure], **at: Any) -> list[Row]:
+    def scored(self, map_config: MapConfig, role: str, measures: Sequence[Measure], **at: Any) -> list[Row]:
         """Return measures of the rows of a role after the map, with standard errors over the items and null values.
 
         Args:
-            each: The map.
+            map_config: The map.
             role: The role.
             measures: The measures.
             **at: More keys of `at`.
         """
-        fitted, sets = self.fitted(each), self.sets(role)
-        with self.naming(each):
+        fitted = self.fitted(map_config)
+        sets = self.sets(role)
+        with self.naming(map_config):
             measured = self.measured(moved(fitted, sets))
             rows = [measured.row(measure, place) for measure in measures for place in measured.places(measure)]
-        shared = {**measured.context(), "pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
-        return [{**shared, **row, "at": {"row": each.row, **at}} for row in rows]
+        shared = {**measured.context(), "pipeline": list(map_config.pipeline), "fitted_on": fitted.fitted_on}
+        return [{**shared, **row, "at": {"row": map_config.row, **at}} for row in rows]
 
     def measured(self, sets: Sets) -> MeasuredSets:
         """Return sets that a map was already applied to, ready for measuring."""
         return MeasuredSets(sets, (), seed=self.config.seed, blocks=self.config.blocks)
 
     def share_rows(
-        self, each: MapConfig, name: str, scores: Mapping[str, float], scored: Sets, fitted_on: str | None, **own: Any
+        self,
+        map_config: MapConfig,
+        name: str,
+        scores: Mapping[str, float],
+        scored: Sets,
+        fitted_on: str | None,
+        **own: Any,
     ) -> list[Row]:
         """Return result rows of scores that are shares of the scored images, with binomial standard errors.
 
         Args:
-            each: The map.
+            map_config: The map.
             name: Prefix of the measure names, such as the name of the evaluator.
             scores: Name of a score → share in [0, 1].
             scored: The sets that were scored.
             fitted_on: What the map was fitted on, None if it has no fitted step.
             **own: More fields of the rows.
         """
-        shared = {**context(scored, seed=self.config.seed), "pipeline": list(each.pipeline), "fitted_on": fitted_on}
+        shared = {
+            **context(scored, seed=self.config.seed),
+            "pipeline": list(map_config.pipeline),
+            "fitted_on": fitted_on,
+        }
         n, d = scored["image"].vectors.shape
         return [
             shared
@@ -212,7 +226,7 @@ class MapsExperiment(Experiment):
                 f"{name}.{key}",
                 value,
                 math.sqrt(value * (1 - value) / n),
-                **{"n": n, "d": d, "at": {"row": each.row, "split": "test"}, **own},
+                **{"n": n, "d": d, "at": {"row": map_config.row, "split": "test"}, **own},
             )
             for key, value in scores.items()
         ]
@@ -223,12 +237,11 @@ class MapsExperiment(Experiment):
 
         They state its value without a map, and the maps that improve and worsen it most.
         """
-        found = [(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned]
-        return [
-            sentence
-            for label, rows in found
-            for sentence in map_sentences(rows, cls.in_brief, key=cls.series_by, label=label)
-        ]
+        sentences = []
+        for run in planned:
+            label = run.label() if len(planned) > 1 else ""
+            sentences += map_sentences(run.finished_rows(), cls.in_brief, key=cls.series_by, label=label)
+        return sentences
 
     def label(self) -> str:
         model = self.config.model
@@ -242,11 +255,11 @@ class MapsExperiment(Experiment):
         config = self.config
         roles = {role: self.sets(role) for role in config.sources if role in config.used}
         first = next(iter(roles.values()))
-        said = [model_words(context(first, seed=config.seed)) or "stored embeddings"]
+        parts = [model_words(context(first, seed=config.seed)) or "stored embeddings"]
         for role, sets in roles.items():
             sizes = ", ".join(f"{len(side)} {modality}s" for modality, side in sets.items())
-            said.append(f"{role}: {origin_of(sets)}, {sizes}")
-        return f"{'; '.join(said)}; d = {next(iter(first.values())).dim}; seed {config.seed}."
+            parts.append(f"{role}: {origin_of(sets)}, {sizes}")
+        return f"{'; '.join(parts)}; d = {next(iter(first.values())).dim}; seed {config.seed}."
 
 
 class ProbeConfig(MapsConfig):
@@ -301,13 +314,13 @@ class ProbeExperiment(MapsExperiment):
     """Applies maps to a probe of labeled images."""
 
     def sets(self, role: str) -> Sets:
-        found = self._probe(role)
-        return {"text": found["text"]} if role == "prompts" else found
+        sets = self._probe(role)
+        return {"text": sets["text"]} if role == "prompts" else sets
 
     def _probe(self, role: str) -> Sets:
-        found = super().sets(role)
+        sets = super().sets(role)
         stored = isinstance(self.config.probe, StoredProbe) and role != "pairs"
-        return class_prompts(found) if stored and "text" in found else found
+        return class_prompts(sets) if stored and "text" in sets else sets
 
     def labeled(self, role: str) -> tuple[Embeddings, Embeddings]:
         """Return the labeled images of a role and their class prompts.
@@ -315,32 +328,36 @@ class ProbeExperiment(MapsExperiment):
         Raises:
             InputError: If the images have no labels or there are no class prompts.
         """
-        found = self._probe(role)
-        if len(found) < 2 or found["image"].labels is None or found["text"].pair_on != "label":
+        sets = self._probe(role)
+        if len(sets) < 2 or sets["image"].labels is None or sets["text"].pair_on != "label":
             raise InputError(
                 f"the probe {self.config.probe.name} has to be labeled images with class prompts; set probe.prompt, "
                 'as in "a photo of a {}"'
             )
-        return found["image"], found["text"]
+        return sets["image"], sets["text"]
 
 
-def fit(each: MapConfig, sets: Sets) -> Pipeline:
+def fit(map_config: MapConfig, sets: Sets) -> Pipeline:
     """Fit a map.
 
     Args:
-        each: The map. Steps that learn from pairs use all pairs of the sets.
+        map_config: The map. Steps that learn from pairs use all pairs of the sets.
         sets: The rows before any map. A map that is fitted on a single set applies to every modality.
 
     Raises:
         InputError: If a step is for a modality that is not in the sets.
     """
-    steps, rows, pairs = parse_pipeline(each.pipeline), {name: side.vectors for name, side in sets.items()}, None
+    steps = parse_pipeline(map_config.pipeline)
+    rows = {name: side.vectors for name, side in sets.items()}
+    pairs = None
     origin = origin_of(sets)
     if len(sets) == 1:
         ((modality, alone),) = rows.items()
-        if other := next((step for step in steps if step.scope not in (None, modality)), None):
-            raise InputError(f"it has {other}, but {each.fit_on} has {modality} rows only")
-        steps, rows = tuple(replace(step, scope=None) for step in steps), {ANY: alone}
+        for step in steps:
+            if step.scope not in (None, modality):
+                raise InputError(f"it has {step}, but {map_config.fit_on} has {modality} rows only")
+        steps = tuple(replace(step, scope=None) for step in steps)
+        rows = {ANY: alone}
         origin += f":{modality}"
     else:
         pairs = pair_of(sets)
@@ -355,7 +372,7 @@ def seen_and_held_out(labels: Any, seen: Any) -> dict[str, np.ndarray]:
         seen: Labels of the seen classes.
     """
     known = np.isin(np.asarray(labels), np.unique(np.asarray(seen)))
-    return {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.sum() > 1}
+    return {name: mask for name, mask in (("seen", known), ("held out", ~known)) if mask.sum() > 1}
 
 
 def moved(fitted: Pipeline, sets: Sets) -> dict[str, Embeddings]:

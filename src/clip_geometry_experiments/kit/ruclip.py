@@ -47,7 +47,9 @@ def read_bpe(path: Path) -> Any:
         characters, rules, *numbers = map(int, read_text(path, TOKENIZER).split())
         if min(characters, rules) < 0 or len(numbers) != 2 * characters + 3 * rules + 4:
             raise ValueError(f"{len(numbers)} numbers for {characters} characters and {rules} rules")
-        codes, pairs, unknown = numbers[: 2 * characters], numbers[2 * characters : -4], numbers[-4]
+        codes = numbers[: 2 * characters]
+        pairs = numbers[2 * characters : -4]
+        unknown = numbers[-4]
         tokens = {token: chr(code) for code, token in zip(codes[::2], codes[1::2], strict=True)}
         merges = []
         for left, right, merged in zip(pairs[::3], pairs[1::3], pairs[2::3], strict=True):
@@ -181,7 +183,7 @@ def load(config: RuClipConfig, device: torch.device) -> OpenClipEncoder:
     def build() -> Any:
         return open_clip.CLIP(**architecture, cast_dtype=open_clip.get_cast_dtype(config.precision))
 
-    with quiet_logging(), one_sentence(f"{shown(folder / 'config.json')} describes no model that can be built"):
+    with quiet_logging(), one_sentence(f"{shown(folder / 'config.json')} does not describe a model that can be built"):
         with torch.device("meta"), bounded(config.model):
             build()
         with seeded():

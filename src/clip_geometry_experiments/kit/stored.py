@@ -113,7 +113,7 @@ class StoredConfig(Config):
     @model_validator(mode="after")
     def _some_rows(self) -> Self:
         if (self.embeddings is None) == (self.image is None and self.text is None):
-            raise InputError("stored embeddings are either one file or folder, `embeddings`, or `image` and `text`")
+            raise InputError("stored embeddings need either `embeddings`, one file or folder, or `image` and `text`")
         if self.rows is not None and not 0 <= self.rows[0] < self.rows[1]:
             raise InputError(f"rows = {list(self.rows)}; expected [first, end] with 0 ≤ first < end")
         return self
@@ -121,8 +121,8 @@ class StoredConfig(Config):
     @property
     def places(self) -> dict[str, Path]:
         """The given paths by key."""
-        given = {"embeddings": self.embeddings, "image": self.image, "text": self.text, "labels": self.labels}
-        return {key: place for key, place in given.items() if place is not None}
+        paths = {"embeddings": self.embeddings, "image": self.image, "text": self.text, "labels": self.labels}
+        return {key: path for key, path in paths.items() if path is not None}
 
     @property
     def name(self) -> str:
@@ -145,8 +145,11 @@ class StoredProbe(Config):
 
     @model_validator(mode="after")
     def _labeled(self) -> Self:
-        if any(each is not None and each.text is None and each.embeddings is None for each in (self.train, self.test)):
-            raise InputError("a stored probe has image embeddings, their labels, and text: the prompts of the classes")
+        given = [split for split in (self.train, self.test) if split is not None]
+        if any(split.text is None and split.embeddings is None for split in given):
+            raise InputError(
+                "a stored probe needs image embeddings, their labels, and the prompts of the classes as `text`"
+            )
         return self
 
     @property
@@ -176,26 +179,26 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
     """
     first, end = config.rows or (0, None)
     chosen = None if config.rows is None else f"rows {first} to {end}"
-    said = ", ".join(each for each in (config.part, chosen) if each is not None)
-    split = {"split": said} if said else {}
+    description = ", ".join(text for text in (config.part, chosen) if text is not None)
+    split = {"split": description} if description else {}
     encoder = {} if config.encoder is None else {"model": config.encoder}
-    sets = {}
     if config.embeddings is not None:
-        found = read(config.embeddings, unnamed="image")
+        stored = read(config.embeddings, unnamed="image")
     else:
-        found = {
+        stored = {
             modality: read_embeddings(place, modality=modality)
             for modality, place in (("image", config.image), ("text", config.text))
             if place is not None
         }
     if config.labels is not None:
-        labeled = found if config.image is None else {"image": found["image"]}
-        found = {**found, **with_labels(labeled, read_labels(config.labels))}
-    for modality, each in found.items():
-        if end is not None and len(each) < end:
-            raise InputError(f"{config.name} has {len(each)} {modality} rows, but rows = [{first}, {end}]")
-        rows = each.take(slice(first, end))
-        known = {key: value for key, value in each.provenance.items() if key != "source"}
+        labeled = stored if config.image is None else {"image": stored["image"]}
+        stored = {**stored, **with_labels(labeled, read_labels(config.labels))}
+    sets = {}
+    for modality, side in stored.items():
+        if end is not None and len(side) < end:
+            raise InputError(f"{config.name} has {len(side)} {modality} rows, but rows = [{first}, {end}]")
+        rows = side.take(slice(first, end))
+        known = {key: value for key, value in side.provenance.items() if key != "source"}
         provenance = {"dataset": config.name, **known, **split, **encoder}
         sets[modality] = replace(rows if limit is None else rows.take(slice(limit)), provenance=provenance)
     return sets
@@ -203,12 +206,12 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
 
 def stored_revision(config: StoredConfig) -> str:
     """Return a hash that changes if a file of the embeddings or their labels changes."""
-    found: list[Any] = []
+    hashes: list[Any] = []
     for key, path in config.places.items():
-        names = sorted(str(each.relative_to(path)) for each in path.rglob("*")) if path.is_dir() else [path.name]
+        names = sorted(str(file.relative_to(path)) for file in path.rglob("*")) if path.is_dir() else [path.name]
         of_files = revision(path if path.is_dir() else path.parent, names)
-        found.append(of_files if key == "labels" else digest(of_files))
-    return found[0] if len(found) == 1 else digest(found)
+        hashes.append(of_files if key == "labels" else digest(of_files))
+    return hashes[0] if len(hashes) == 1 else digest(hashes)
 
 
 def check_sources(model: EncoderConfig | None, **roles: Any) -> None:
@@ -219,6 +222,6 @@ def check_sources(model: EncoderConfig | None, **roles: Any) -> None:
     """
     for role, data in roles.items():
         if isinstance(data, StoredConfig) and model is not None:
-            raise InputError(f"{role} has stored embeddings, which no model is needed for; set model to null")
+            raise InputError(f"{role} has stored embeddings, which need no model; set model to null")
         if not isinstance(data, StoredConfig) and model is None:
-            raise InputError(f"{role} has {data.name}, which a model has to embed; set model")
+            raise InputError(f"{role} is the data set {data.name}, which a model has to embed; set model")

@@ -130,7 +130,7 @@ class Checkpoint:
         try:
             return checked(read_checkpoint(self.path), shown(self.path), dict[str, Any])
         except InputError:
-            note(f"{shown(self.path)} cannot be read, the training begins again")
+            note(f"{shown(self.path)} cannot be read, so the training begins again")
             return None
 
 
@@ -192,7 +192,8 @@ class Trainer(ABC):
         self.seed: int = config.seed if seed is None else seed
         self.clip: float | None = getattr(config, "clip", None)
         self.precision = resolve_precision(getattr(config, "precision", FULL), self.device)
-        self.number, self.losses = 0, list[float]()
+        self.number = 0
+        self.losses: list[float] = []
         self.trajectory: dict[Any, list[float]] = {}
         self.measuring_share = 0.0
 
@@ -214,8 +215,8 @@ class Trainer(ABC):
         """
         self.parameters = list(parameters)
         groups = [
-            {"params": [each for each in self.parameters if each.ndim > 1], "weight_decay": weight_decay},
-            {"params": [each for each in self.parameters if each.ndim <= 1], "weight_decay": 0.0},
+            {"params": [values for values in self.parameters if values.ndim > 1], "weight_decay": weight_decay},
+            {"params": [values for values in self.parameters if values.ndim <= 1], "weight_decay": 0.0},
         ]
         # fused: one pass over all parameters
         self.optimizer = torch.optim.AdamW(groups, lr=self.rate(self.number), betas=betas, fused=True)
@@ -268,7 +269,9 @@ class Trainer(ABC):
         """
         if checkpoint is not None:
             self.resume(checkpoint)
-        recorded, begin, measuring = frozenset(recorded), time.monotonic(), 0.0
+        recorded = frozenset(recorded)
+        begin = time.monotonic()
+        measuring = 0.0
         with progress(name, total=self.steps, done=self.number) as advance:
             while True:
                 if self.number in recorded:
@@ -331,8 +334,8 @@ class Trainer(ABC):
         """
         if not bool(values.isfinite().all()):
             more = " or more warmup" if hasattr(self.config, "warmup") else ""
-            lr = f"choose a lr below {self.config.lr:g}"
-            raise InputError(f"the training has diverged: {what} is not finite; {lr}{more}")
+            remedy = f"choose a lr below {self.config.lr:g}{more}"
+            raise InputError(f"the training has diverged: {what} is not finite; {remedy}")
 
     # --- its state
 
@@ -348,7 +351,8 @@ class Trainer(ABC):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a state that `state` returned."""
-        self.number, self.losses = state["number"], list(state["losses"])
+        self.number = state["number"]
+        self.losses = list(state["losses"])
         self.trajectory = {self.Place(*place): list(values) for place, values in state["trajectory"]}
         for name, module in self.modules.items():
             module.load_state_dict(state["modules"][name])
@@ -360,9 +364,10 @@ class Trainer(ABC):
         Raises:
             InputError: If the checkpoint belongs to another training.
         """
-        if (found := checkpoint.load()) is None:
+        saved = checkpoint.load()
+        if saved is None:
             return
-        state: Any = checked(found, shown(checkpoint.path), _TrainingState)
+        state: Any = checked(saved, shown(checkpoint.path), _TrainingState)
         try:
             self.restore(state)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:

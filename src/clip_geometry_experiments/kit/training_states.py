@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import trajectories
-from clip_geometry_experiments.kit.base import Cell, Experiment
+from clip_geometry_experiments.kit.base import Cell, Experiment, data_options
 from clip_geometry_experiments.kit.clip_training import measured_steps
 from clip_geometry_experiments.kit.training import Checkpoint, context
 
@@ -77,10 +77,7 @@ class TrainingStudy(Experiment):
             without: Options to leave out because they are in the `at` of the records.
             **own: Fields to replace or add.
         """
-        options = data.model_dump(
-            mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split", *without}
-        )
-        return context(data.name, data.split, options, self.config.seed, **own)
+        return context(data.name, data.split, data_options(data, *without), self.config.seed, **own)
 
 
 def state_record(place: Place, values: Sequence[float], steps: list[int], **fields: Any) -> Record:

@@ -34,11 +34,11 @@ def curves_by(key: Callable[[Row], Key], rows: Iterable[Mapping[str, Any]]) -> d
     Returns:
         Group → (rows, states) values in the order of the rows, NaN where a value is missing.
     """
-    found: dict[Key, list[Values]] = {}
+    groups: dict[Key, list[Values]] = {}
     for row in rows:
         if "trajectory" in row:
-            found.setdefault(key(dict(row)), []).append(states_of(row))
-    return {each: np.array(values) for each, values in found.items()}
+            groups.setdefault(key(dict(row)), []).append(states_of(row))
+    return {group: np.array(values) for group, values in groups.items()}
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[str, str, str], Values], NDArray[np.integer]]:
@@ -108,7 +108,7 @@ def correlation_rows(
         names: Names of the correlations, as in `correlations`.
         **fields: More fields of the rows.
     """
-    found = correlations(x, y)
+    by_name = correlations(x, y)
     for name in names:
-        row = {"measure": f"{experiment}.{name}", "value": found[name], "standard_error": None, "n": len(x), **fields}
-        yield row if found[name] is not None else {**row, "note": "one of them is constant or not defined"}
+        row = {"measure": f"{experiment}.{name}", "value": by_name[name], "standard_error": None, "n": len(x), **fields}
+        yield row if by_name[name] is not None else {**row, "note": "one of them is constant or not defined"}

@@ -58,20 +58,21 @@ def read_words(files: Sequence[Path]) -> WordVectors:
     path = files[0]
     if path.suffix != ".npy":
         return _read_binary(path) if path.suffix == ".bin" else _read_text(path)
-    array, words = read_npy(path, what=VECTORS), read_json(files[1], "a list of words", list[str])
+    array = read_npy(path, what=VECTORS)
+    words = read_json(files[1], "a list of words", list[str])
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) != len(words):
         raise InputError(
-            f"{shown(path)} holds {array.dtype} of shape {array.shape}; one row of floating-point numbers for each "
-            f"of the {len(words)} words in {files[1].name} was expected"
+            f"{shown(path)} holds {array.dtype} of shape {array.shape}; expected one row of floating-point numbers for "
+            f"each of the {len(words)} words in {files[1].name}"
         )
-    return WordVectors(_first_places(words), array.shape[1], lambda places: array[list(places)].astype(np.float32))
+    return WordVectors(_first_positions(words), array.shape[1], lambda places: array[list(places)].astype(np.float32))
 
 
-def _first_places(words: Sequence[str]) -> dict[str, int]:
+def _first_positions(words: Sequence[str]) -> dict[str, int]:
     """Return word → position. For a word that appears twice, the first position counts, as in gensim."""
     index: dict[str, int] = {}
-    for place, word in enumerate(words):
-        index.setdefault(word, place)
+    for position, word in enumerate(words):
+        index.setdefault(word, position)
     return index
 
 
@@ -83,7 +84,7 @@ def _read_binary(path: Path) -> WordVectors:
     header = _header(data[: data.find(b"\n") + 1])
     if header is None:
         raise InputError(
-            f"{shown(path)} does not begin with the number of its words and columns, as word2vec's .bin do"
+            f"{shown(path)} does not begin with the number of its words and columns; expected a word2vec .bin file"
         )
     count, dim = header
     if count * (4 * dim + 1) > len(data):
@@ -104,7 +105,7 @@ def _read_binary(path: Path) -> WordVectors:
         vectors = [np.frombuffer(data, "<f4", dim, int(starts[place])) for place in places]
         return np.stack(vectors).astype(np.float32) if vectors else np.empty((0, dim), np.float32)
 
-    return WordVectors(_first_places(words), dim, rows)
+    return WordVectors(_first_positions(words), dim, rows)
 
 
 def _mapped(path: Path) -> mmap.mmap:
@@ -133,25 +134,31 @@ def _read_text(path: Path) -> WordVectors:
     header = _header(first)
     dim = header[1] if header else len(first.split()) - 1
     if dim < 1:
-        raise InputError(f"{shown(path)} is no text of word vectors: its first line is {_decoded(first[:40])!r}")
+        raise InputError(f"{shown(path)} is not a text of word vectors: its first line is {_decoded(first[:40])!r}")
     data.seek(len(first) if header else 0)
-    words, starts, number = [], [], 1 if header else 0
+    words, starts = [], []
+    number = 1 if header else 0
     while line := data.readline():
-        start, line = data.tell() - len(line), line.rstrip().replace(b"\t", b" ")  # same length: positions stay valid
+        start = data.tell() - len(line)
+        line = line.rstrip().replace(b"\t", b" ")  # same length: positions stay valid
         if not line:
             continue
         number += 1
         # counting spaces is much faster than splitting; a word may itself contain spaces, such as ". . ." in GloVe
         spaces = line.count(b" ")
-        cut = line.find(b" ") if spaces == dim else len(line.rsplit(b" ", dim)[0]) if spaces > dim else 0
+        cut = 0
+        if spaces == dim:
+            cut = line.find(b" ")
+        elif spaces > dim:
+            cut = len(line.rsplit(b" ", dim)[0])
         if cut < 1:
             raise InputError(
-                f"{shown(path)}, line {number}: a word and {dim} numbers were expected (binary files end in .bin)"
+                f"{shown(path)}, line {number}, is not a word and {dim} numbers (binary files end in .bin)"
             )
         words.append(_decoded(line[:cut]))
         starts.append(start + cut + 1)
     if header and len(words) != header[0]:
-        raise InputError(f"{shown(path)} announces {header[0]} words and holds {len(words)}")
+        raise InputError(f"{shown(path)} announces {header[0]} words, but holds {len(words)}")
 
     def row(place: int) -> list[float]:
         data.seek(starts[place])
@@ -161,13 +168,13 @@ def _read_text(path: Path) -> WordVectors:
         except ValueError:
             numbers = []
         if len(numbers) != dim:
-            raise InputError(f"{shown(path)}: {_decoded(b' '.join(fields[:3]))} … are no {dim} numbers")
+            raise InputError(f"{shown(path)}: {_decoded(b' '.join(fields[:3]))} … are not {dim} numbers")
         return numbers
 
     def rows(places: Sequence[int]) -> np.ndarray:
         return np.array([row(place) for place in places], np.float32).reshape(-1, dim)
 
-    return WordVectors(_first_places(words), dim, rows)
+    return WordVectors(_first_positions(words), dim, rows)
 
 
 # --- the encoder
@@ -213,9 +220,9 @@ class WordEncoder(Encoder):
         if unknown:
             first = ", ".join(map(repr, unknown[:5]))
             raise InputError(
-                f"{len(unknown)} of {len(texts)} words at hand have no vector in {self._weights['name']}: {first}"
-                f"{', …' if len(unknown) > 5 else ''}; words are looked up as they are written, case included: leave "
-                "them out or write them as the file does"
+                f"{len(unknown)} of {len(texts)} words have no vector in {self._weights['name']}: {first}"
+                f"{', …' if len(unknown) > 5 else ''}; leave them out or write them as the file does, because words "
+                "are looked up exactly, including case"
             )
         return Tokens(torch.tensor([self.words.index[text] for text in texts], dtype=torch.long), truncated=0)
 
@@ -225,7 +232,7 @@ class WordEncoder(Encoder):
         finite = torch.isfinite(rows).all(1)
         if not finite.all():
             place = places[int((~finite).nonzero()[0, 0])]
-            word = next(word for word, at in self.words.index.items() if at == place)
+            word = next(word for word, position in self.words.index.items() if position == place)
             raise InputError(
                 f"the vector of {word!r} in {self._weights['name']} has NaN or infinity in {self.config.precision}; "
                 "leave the word out or repair the file"

@@ -1,6 +1,5 @@
 """The experiment `maps`: how maps and repairs change geometry, retrieval and zero-shot accuracy of the same pairs."""
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -20,7 +19,7 @@ from clip_geometry.search.repairs import Repair, make_repair, repairs
 from clip_geometry_experiments.kit.base import Source, experiments
 from clip_geometry_experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved, seen_and_held_out
 from clip_geometry_experiments.kit.stored import StoredConfig
-from clip_geometry_experiments.maps.figures import draw, sentences
+from clip_geometry_experiments.maps.figures import draw, sentences, share_error
 
 ZERO_SHOT = "zero_shot.top_1"
 MEASURES = ("modality_gap", "average_cosine", "isoscore[unbiased]", "modality_silhouette", "matching_cosine",
@@ -76,7 +75,7 @@ class HeldOutMapsConfig(MapsConfig):
     @model_validator(mode="after")
     def _has_classes(self) -> Self:
         if self.prompt is not None and isinstance(self.scored, StoredConfig):
-            raise InputError("a prompt needs a model and scored as a data set with classes; set prompt to null")
+            raise InputError("a prompt needs a data set with classes as `scored`, and a model; set prompt to null")
         return self
 
     @property
@@ -100,27 +99,28 @@ class Maps(MapsExperiment):
 
     Config = HeldOutMapsConfig
 
-    def rows(self, each: MapConfig) -> list[Row]:
-        assert isinstance(each, MapLine)
-        with self.naming(each):
-            fitted, repair = self.fitted(each), self._repair(each)
+    def rows(self, map_config: MapConfig) -> list[Row]:
+        assert isinstance(map_config, MapLine)
+        with self.naming(map_config):
+            fitted = self.fitted(map_config)
+            repair = self._repair(map_config)
             sets = moved(fitted, self.sets("scored"))
             rows = self._of_pairs(sets, repair)
             if self.config.prompt is not None:
                 prompts = self.embeddings(self.config.model, self.config.prompted, only="text")
                 rows += self._of_classes(sets["image"], moved(fitted, prompts)["text"], repair)
         shared = self.measured(sets).context()
-        shared |= {"pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
+        shared |= {"pipeline": list(map_config.pipeline), "fitted_on": fitted.fitted_on}
         if repair is not None:
-            shared |= {"pipeline": [*each.pipeline, repair.name], "fitted_on": origin_of(self.sets("pairs"))}
-        return [{**shared, **row, "at": {"row": each.row, **row["at"]}} for row in rows]
+            shared |= {"pipeline": [*map_config.pipeline, repair.name], "fitted_on": origin_of(self.sets("pairs"))}
+        return [{**shared, **row, "at": {"row": map_config.row, **row["at"]}} for row in rows]
 
-    def _repair(self, each: MapLine) -> Repair | None:
+    def _repair(self, map_config: MapLine) -> Repair | None:
         """Return the repair of a line, fitted on the pairs after the map of the line; None if the line has none."""
-        if each.repair is None:
+        if map_config.repair is None:
             return None
-        sets = moved(self.fitted(each), self.sets("pairs"))
-        return make_repair(each.repair).fit(MixedIndex.of(sets, "pairs").known())
+        sets = moved(self.fitted(map_config), self.sets("pairs"))
+        return make_repair(map_config.repair).fit(MixedIndex.of(sets, "pairs").known())
 
     def _of_pairs(self, sets: Sets, repair: Repair | None) -> list[Row]:
         """Return the geometry and searches of the rows, or for a repair the searches by its scores."""
@@ -131,37 +131,34 @@ class Maps(MapsExperiment):
                 for measure in named((*MEASURES, *SEARCHES))
                 for place in measured.places(measure)
             ]
-        found, at = search_index(MixedIndex.of(sets, "pairs"), repair), {"modality": "both"}
-        return [
-            Record(
-                measure,
-                found[number].value,
-                found[number].error if self.config.blocks else None,
-                n=len(sets[number.partition(".")[2]]),
-                at=at,
-            )
-            for measure, number in SEARCHES.items()
-        ]
+        scores = search_index(MixedIndex.of(sets, "pairs"), repair)
+        rows: list[Row] = []
+        for measure, number in SEARCHES.items():
+            error = scores[number].error if self.config.blocks else None
+            n = len(sets[number.partition(".")[2]])
+            rows.append(Record(measure, scores[number].value, error, n=n, at={"modality": "both"}))
+        return rows
 
     def _of_classes(self, image: Any, prompts: Any, repair: Repair | None) -> list[Row]:
         """Return accuracy among all classes, on images of seen classes and of held-out classes."""
-        rows, (measure,), chance = [], named([ZERO_SHOT]), 1 / len(np.unique(np.asarray(prompts.labels)))
-        for classes, chosen in seen_and_held_out(image.labels, self._seen).items():
-            part = {"image": image.take(chosen), "text": prompts}
+        (measure,) = named([ZERO_SHOT])
+        chance = 1 / len(np.unique(np.asarray(prompts.labels)))
+        rows: list[Row] = []
+        for classes, mask in seen_and_held_out(image.labels, self._seen).items():
+            part = {"image": image.take(mask), "text": prompts}
             if repair is None:
                 row = self.measured(part).row(measure, "both")
             else:
                 row = Record(ZERO_SHOT, accuracy(repair, part), n=len(part["image"]))
-            error = row.get("standard_error") or math.sqrt(row["value"] * (1 - row["value"]) / row["n"])
             at = {"modality": "both", "classes": classes}
-            rows.append({**row, "standard_error": error, "null_value": chance, "at": at})
+            rows.append({**row, "standard_error": share_error(row), "null_value": chance, "at": at})
         return rows
 
     @cached_property
     def _seen(self) -> Any:
         labels = self.sets("pairs")["image"].labels
         if labels is None:
-            raise InputError("the labels of pairs say which classes are seen, but pairs has none; set prompt to null")
+            raise InputError("pairs has no labels, which say which classes are seen; set prompt to null")
         return labels
 
     # --- the report

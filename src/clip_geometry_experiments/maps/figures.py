@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from clip_geometry.display.numbers import as_number, brief, percent
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import COLOR, INK, MARKER, SECOND
 from clip_geometry_experiments.kit.figures import map_dots, map_sentences
 from clip_geometry_experiments.report.gallery import Drawing
 
-Row = Mapping[str, Any]
 Key = tuple[str, str, str]  # measure, modality, classes
 
 GAP: Key = ("modality_gap", "both", "")
@@ -39,7 +38,7 @@ STYLES = {
     "seen classes": (INK, "o"),
     "held-out classes": (SECOND, "D"),
 }
-FOUND = {
+RECALLS = {
     f"{index}.{way}.r_at_1": f"share of {query} queries that find their partner first {among}"
     for index, among in (("retrieval[mixed]", "in one index of both"), ("retrieval", "among the other modality"))
     for query, way in (("image", "image_to_text"), ("text", "text_to_image"))
@@ -70,10 +69,10 @@ def rows_at(rows: Sequence[Row], key: Key) -> dict[str, Row]:
 
 def draw(rows: Sequence[Row]) -> dict[str, Drawing]:
     """Draw the figure of the result rows."""
-    panels = {
-        title: {name: found for name, key in series.items() if (found := rows_at(rows, key))}
-        for title, series in PANELS.items()
-    }
+    panels = {}
+    for title, keys in PANELS.items():
+        series = {name: rows_at(rows, key) for name, key in keys.items()}
+        panels[title] = {name: by_line for name, by_line in series.items() if by_line}
     figure = map_dots({title: series for title, series in panels.items() if series}, STYLES)
     caption = CAPTION.format(first=rows[0]["at"]["row"])
     return {"maps": Drawing("What maps and repairs change and what they do not", figure, caption, wide=True)}
@@ -81,34 +80,38 @@ def draw(rows: Sequence[Row]) -> dict[str, Drawing]:
 
 def sentences(rows: Sequence[Row]) -> list[str]:
     """Return sentences on what maps and repairs change compared with the first line of the table."""
-    gaps, own, scores, right = (rows_at(rows, key) for key in (GAP, OWN, ISOSCORE, ACCURACY))
-    said, first = [], rows[0]["at"]["row"]
+    gaps, own, scores, accuracies = (rows_at(rows, key) for key in (GAP, OWN, ISOSCORE, ACCURACY))
+    first = rows[0]["at"]["row"]
+    sentences = []
     if first in own:
         before = gaps[first]["value"]
-        said.append(
+        sentence = (
             f"{percent(own[first]['value'])} of the ten rows nearest to an image are images, where an even mix has 50%"
         )
-        if closing := [name for name, row in gaps.items() if name in own and row["value"] < CLOSED * before]:
+        closing = [name for name, row in gaps.items() if name in own and row["value"] < CLOSED * before]
+        if closing:
             name = max(closing, key=lambda name: own[name]["value"])
-            said[0] += f"; “{name}” reduces the modality gap from {brief(before)} to {brief(gaps[name]['value'])}, but "
-            said[0] += f"{percent(own[name]['value'])} are still images"
-        said[0] += "."
-    shares = [row | {"standard_error": _error(row)} for row in map(dict, rows) if row["measure"] in FOUND]
-    said += map_sentences(shares, FOUND, key=None)
-    raised = [name for name in scores if name in right and scores[name]["value"] > scores[first]["value"]]
+            sentence += (
+                f"; “{name}” reduces the modality gap from {brief(before)} to {brief(gaps[name]['value'])}, but "
+            )
+            sentence += f"{percent(own[name]['value'])} are still images"
+        sentences.append(f"{sentence}.")
+    shares = [row | {"standard_error": share_error(row)} for row in map(dict, rows) if row["measure"] in RECALLS]
+    sentences += map_sentences(shares, RECALLS, key=None)
+    raised = [name for name in scores if name in accuracies and scores[name]["value"] > scores[first]["value"]]
     if raised:
-        name = min(raised, key=lambda name: right[name]["value"])
-        if right[name]["value"] < right[first]["value"]:
-            said.append(
+        name = min(raised, key=lambda name: accuracies[name]["value"])
+        if accuracies[name]["value"] < accuracies[first]["value"]:
+            sentences.append(
                 f"More isotropic need not be better: “{name}” raises the IsoScore of images from "
                 f"{brief(scores[first]['value'])} to {brief(scores[name]['value'])}, and the share of images of seen "
-                f"classes that are classified correctly falls from {percent(right[first]['value'])} to "
-                f"{percent(right[name]['value'])}."
+                f"classes that are classified correctly falls from {percent(accuracies[first]['value'])} to "
+                f"{percent(accuracies[name]['value'])}."
             )
-    return said + map_sentences(rows, {ACCURACY[0]: "zero-shot accuracy"}, key="classes", of="classes")
+    return sentences + map_sentences(rows, {ACCURACY[0]: "zero-shot accuracy"}, key="classes", of="classes")
 
 
-def _error(row: Row) -> float:
+def share_error(row: Row) -> float:
     """Return the standard error of a share: the recorded one, or else that of n independent draws."""
     value = row["value"]
     return as_number(row.get("standard_error")) or math.sqrt(max(0.0, value * (1 - value)) / row["n"])

@@ -49,30 +49,31 @@ def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
     """
     if claim.holds is not None:
         return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
-    named = [_find(claim, name, lines) for name in claim.numbers]
-    pairs = [(line, each) for line, each in named if each is not None]
-    entry, published = named[0][0].entry, [line.entry.published for line, _ in named]
+    matched = [_find(claim, name, lines) for name in claim.numbers]
+    pairs = [(line, ours) for line, ours in matched if ours is not None]
+    entry = matched[0][0].entry
+    numbers = [line.entry.published for line, _ in matched]
     decimals = claim.decimals
-    shown = (p.shown if decimals is None or p.value is None else fixed(p.value, decimals) for p in published)
-    printed = ", ".join(dict.fromkeys(shown))
-    digits = claim.says not in BOUNDS  # the bound decides, whatever the decimals
-    if digits and decimals is not None and any(p.value is not None and decimals < p.decimals for p in published):
+    texts = [n.shown if decimals is None or n.value is None else fixed(n.value, decimals) for n in numbers]
+    printed = ", ".join(dict.fromkeys(texts))
+    rounded = decimals is not None and any(n.value is not None and decimals < n.decimals for n in numbers)
+    if rounded and claim.says not in BOUNDS:  # a bound decides, whatever the decimals
         printed += f" (to {decimals} decimals)"
     no_test = _no_test(claim, pairs)
-    verdict = "not run here" if len(pairs) < len(named) else _verdict(claim, pairs, no_test)
+    verdict = "not run here" if len(pairs) < len(matched) else _verdict(claim, pairs, no_test)
     if verdict == "not run here":
         needs = entry.rule.reason or f"needs {entry.rule.needs}"
         return Judged(claim, printed, "", verdict, claim.run or entry.command, needs, entry.title)
-    ours = [each for _, each in pairs]
-    values = ", ".join(value_text(each) + (f" ({null})" if (null := null_text(each)) else "") for each in ours)
-    rows = [flat(each.row) for each in ours]
-    setups = list(dict.fromkeys(setup_words(each.row) for each in ours))
+    values = [ours for _, ours in pairs]
+    texts = [value_text(ours) + (f" ({null_text(ours)})" if null_text(ours) else "") for ours in values]
+    rows = [flat(ours.row) for ours in values]
+    setups = list(dict.fromkeys(setup_words(ours.row) for ours in values))
     models, data = (list(dict.fromkeys(in_words(field, row) for row in rows)) for field in ("model", "dataset"))
     if len(models) == 1 < len(data):  # name the shared model once: `all-MiniLM-L6-v2, MRPC and RTE`
         setups = [f"{models[0]}, {', '.join(data[:-1])} and {data[-1]}"]
     why = f". No test: {no_test}" if no_test else ""
-    run = claim.run or str(ours[0].row.get("command") or "") or entry.command
-    return Judged(claim, printed, f"{values} ({'; '.join(setups)}){why}", verdict, run, table=entry.title)
+    run = claim.run or str(values[0].row.get("command") or "") or entry.command
+    return Judged(claim, printed, f"{', '.join(texts)} ({'; '.join(setups)}){why}", verdict, run, table=entry.title)
 
 
 def _find(claim: Claim, name: str, lines: Mapping[str, Compared]) -> tuple[Compared, Ours | None]:
@@ -81,9 +82,9 @@ def _find(claim: Claim, name: str, lines: Mapping[str, Compared]) -> tuple[Compa
     if less:
         return _difference(_find(claim, name, lines), _find(claim, less, lines))
     path, _, label = name.partition("@")
-    found = [ours for ours in lines[path].ours if label in ("", ours.variant.label)]
-    found = [ours for ours in found if matches(flat(ours.row), claim.where)]
-    return lines[path], min(found, key=lambda ours: len(ours.unlike), default=None)
+    candidates = [ours for ours in lines[path].ours if label in ("", ours.variant.label)]
+    candidates = [ours for ours in candidates if matches(flat(ours.row), claim.where)]
+    return lines[path], min(candidates, key=lambda ours: len(ours.unlike), default=None)
 
 
 def _difference(one: tuple[Compared, Ours | None], other: tuple[Compared, Ours | None]) -> tuple[Compared, Ours | None]:
@@ -115,21 +116,21 @@ def _verdict(claim: Claim, pairs: Sequence[tuple[Compared, Ours]], no_test: str)
     own = all(ours.comparable for _, ours in pairs)
     decided = {True: "same order", False: "not reproduced" if own else "differs elsewhere", None: "undecided"}
     if claim.says in BOUNDS:
-        says = _says(claim, pairs)
-        return "reproduced" if own and says else decided[says]
+        holds = _order_holds(claim, pairs)
+        return "reproduced" if own and holds else decided[holds]
     if all(line.agrees(ours) for line, ours in pairs):
         return "reproduced" if own else "agrees elsewhere"
-    far = [_far(line, ours) for line, ours in pairs]
-    if own and all(each is False for each in far):
+    beyond = [_beyond_error(line, ours) for line, ours in pairs]
+    if own and all(differs is False for differs in beyond):
         return "within error"
     if claim.says:
-        return decided[_says(claim, pairs)]
+        return decided[_order_holds(claim, pairs)]
     if not own:
         return "not run here"
-    return "not reproduced" if any(far) else "undecided"
+    return "not reproduced" if any(beyond) else "undecided"
 
 
-def _far(line: Compared, ours: Ours) -> bool | None:
+def _beyond_error(line: Compared, ours: Ours) -> bool | None:
     """Return whether our value neither rounds to the printed number nor is within its error of it; None if unknown."""
     if line.agrees(ours):
         return False
@@ -137,27 +138,31 @@ def _far(line: Compared, ours: Ours) -> bool | None:
     return None if value is None or ours.error is None else _sign((ours.value, ours.error), (value, 0.0)) != 0
 
 
-def _says(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> bool | None:
+def _order_holds(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> bool | None:
     """Return whether our numbers agree with the claim; None if the errors leave it open or are unknown."""
-    ours: list[Estimate] = [(each.value, each.error) for _, each in pairs]
+    estimates: list[Estimate] = [(ours.value, ours.error) for _, ours in pairs]
     bound: Estimate = (claim.bound, 0.0)
     match claim.says:
         case "above":
-            ordered = [(each, bound) for each in ours]
+            ordered = [(estimate, bound) for estimate in estimates]
         case "below":
-            ordered = [(bound, each) for each in ours]
+            ordered = [(bound, estimate) for estimate in estimates]
         case "first lowest":
-            ordered = [(each, ours[0]) for each in ours[1:]]
+            ordered = [(other, estimates[0]) for other in estimates[1:]]
         case "first highest":
-            ordered = [(ours[0], each) for each in ours[1:]]
+            ordered = [(estimates[0], other) for other in estimates[1:]]
         case _:  # all pairs of printed numbers that differ
             printed: Any = [line.entry.published.value for line, _ in pairs]
-            places = permutations(range(len(ours)), 2)
+            places = permutations(range(len(estimates)), 2)
             ordered = [
-                (ours[larger], ours[smaller]) for larger, smaller in places if printed[larger] > printed[smaller]
+                (estimates[larger], estimates[smaller])
+                for larger, smaller in places
+                if printed[larger] > printed[smaller]
             ]
-    signs = [_sign(larger, smaller) for larger, smaller in ordered]
-    return False if -1 in signs else True if signs and all(sign == 1 for sign in signs) else None
+    signs = {_sign(larger, smaller) for larger, smaller in ordered}
+    if -1 in signs:
+        return False
+    return True if signs == {1} else None
 
 
 def _sign(one: Estimate, other: Estimate) -> int:
@@ -165,5 +170,7 @@ def _sign(one: Estimate, other: Estimate) -> int:
     (value, error), (other_value, other_error) = one, other
     if error is None or other_error is None:
         return 0
-    step, margin = value - other_value, ERRORS * math.hypot(error, other_error)
-    return 1 if step > margin else -1 if step < -margin else 0
+    difference = value - other_value
+    if abs(difference) <= ERRORS * math.hypot(error, other_error):
+        return 0
+    return 1 if difference > 0 else -1

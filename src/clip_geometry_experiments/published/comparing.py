@@ -99,25 +99,30 @@ def selected(rows: Iterable[Row], run: str) -> list[Row]:
 
 
 def _ours(entry: LedgerEntry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tuple[Ours, ...]:
-    found = []
+    values = []
     for variant in entry.variants:
         over_seeds: dict[str, dict[str, Row]] = {}  # for equal seeds, the last row counts
         for row, fields in valued:
             if matches(fields, variant.where):
                 seeds = {key: value for key, value in fields.items() if fits(key, SEEDS)}
-                kept = (key for key in fields if key.split(".")[0] in IDENTITY and key not in seeds)
-                over_seeds.setdefault(_key({key: fields[key] for key in kept}), {})[_key(seeds)] = row
-        found += [_averaged(entry, variant, list(rows.values())) for rows in over_seeds.values()]
-    return tuple(found)
+                shared = {
+                    key: value for key, value in fields.items() if key.split(".")[0] in IDENTITY and key not in seeds
+                }
+                over_seeds.setdefault(_key(shared), {})[_key(seeds)] = row
+        values += [_averaged(entry, variant, list(rows.values())) for rows in over_seeds.values()]
+    return tuple(values)
 
 
 def _averaged(entry: LedgerEntry, variant: Variant, rows: Sequence[Row]) -> Ours:
     """Return the mean of rows that differ only in their seeds."""
-    row, fields, same, unit = rows[0], flat(rows[0]), entry.rule.same, entry.rule.unit
+    row = rows[0]
+    fields = flat(row)
+    same, unit = entry.rule.same, entry.rule.unit
     unlike = tuple(key for key, wanted in same.items() if not fits(fields.get(key), wanted)) if same else ("setup",)
     scale = entry.factor
-    values = [scale * float(each["value"]) for each in rows]
-    value, error = statistics.fmean(values), row.get("standard_error")
+    values = [scale * float(of_seed["value"]) for of_seed in rows]
+    value = statistics.fmean(values)
+    error = row.get("standard_error")
     if error is not None:
         error = scale * float(error)
     if len(values) > 1:
@@ -139,8 +144,10 @@ def _limit(share: float, whole: float, n: int) -> float | None:
 
     For 0, the limit is the share that yields none of n rows with a probability of 5%.
     """
-    most = whole * (1 - 0.05 ** (1 / n))
-    return most if share == 0 else whole - most if share == whole else None
+    limit_of_zero = whole * (1 - 0.05 ** (1 / n))
+    if share == 0:
+        return limit_of_zero
+    return whole - limit_of_zero if share == whole else None
 
 
 def _key(fields: Mapping[str, Any]) -> str:

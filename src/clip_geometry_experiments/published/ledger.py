@@ -81,8 +81,8 @@ class Published:
 @cache
 def papers() -> dict[str, Paper]:
     """Return the papers with numbers by name, in the order of the file."""
-    found = read_yaml(FILE).items()
-    return {name: Paper(name, part["title"], part["reference"]) for name, part in found if "title" in part}
+    parts = read_yaml(FILE).items()
+    return {name: Paper(name, part["title"], part["reference"]) for name, part in parts if "title" in part}
 
 
 @cache
@@ -296,7 +296,7 @@ class LedgerEntry:
     def variants(self) -> tuple[Variant, ...]:
         """The variants of our number, with complete selectors."""
         variants = self.rule.variants or (Variant(label=""),)
-        return tuple(each.model_copy(update={"where": {**self.rule.where, **each.where}}) for each in variants)
+        return tuple(variant.model_copy(update={"where": {**self.rule.where, **variant.where}}) for variant in variants)
 
     @property
     def factor(self) -> float:

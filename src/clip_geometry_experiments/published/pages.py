@@ -29,9 +29,10 @@ def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Compare
     """
     lines = []
     for entry in entries(paper):
-        found = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
-        beside = [ours for line in found for ours in line.ours]
-        lines.append(Compared(entry, tuple(sorted(beside, key=lambda ours: "/fresh" in str(ours.row.get("model"))))))
+        compared = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
+        values = [ours for line in compared for ours in line.ours]
+        values.sort(key=lambda ours: "/fresh" in str(ours.row.get("model")))
+        lines.append(Compared(entry, tuple(values)))
     return lines
 
 
@@ -53,7 +54,8 @@ def paper_pages(
 
     about: list[dict[str, Any]] = []
     for paper in papers().values():
-        rules, lines = ledger(paper.name), all_lines(paper.name, recorded)
+        rules = ledger(paper.name)
+        lines = all_lines(paper.name, recorded)
         by_path = {line.entry.published.path: line for line in lines}
         own = sum(line.comparable for line in lines)
         others = sum(bool(line.ours) for line in lines) - own
@@ -61,25 +63,19 @@ def paper_pages(
         judged = [
             judge(claim.model_copy(update={"text": filled(claim.text, ours=ours)}), by_path) for claim in rules.claims
         ]
-        counted = Counter(each.verdict for each in judged)
+        verdict_counts = Counter(each.verdict for each in judged)
         about.append(
             {
                 "paper": paper,
                 "asks": rules.asks,
                 "counts": (len(lines), own, others, reasons, len(lines) - own - others - reasons),
                 "claims": judged,
-                "verdicts": {verdict: counted[verdict] for verdict in VERDICTS if counted[verdict]},
+                "verdicts": {verdict: verdict_counts[verdict] for verdict in VERDICTS if verdict_counts[verdict]},
                 "findings": [each.model_copy(update={"text": filled(each.text, ours=ours)}) for each in rules.findings],
                 "tables": tables(lines),
             }
         )
-    shared = {
-        "wrapped": _wrapped,
-        "meaning": VERDICTS,
-        "cited": _cited,
-        "escaped": _escaped,
-        "run_words": _run_words,
-    }
+    shared = {"wrapped": _wrapped, "meaning": VERDICTS, "cited": _cited, "escaped": _escaped, "run_words": _run_words}
     pages = {each["paper"].name: render(HERE / "paper.md.j2", **each, **shared) for each in about}
     pages["index"] = render(HERE / "papers.md.j2", papers=about, **shared)
     return {f"{name}.md": page for name, page in pages.items()}
@@ -95,12 +91,12 @@ def _recorded_text(rows: Sequence[Row], key: str, where: Mapping[str, Any]) -> s
         where: Selectors, with two underscores instead of a dot.
     """
     selectors = {name.replace("__", "."): value for name, value in where.items()}
-    found = {(str(row.get(key)), row.get("standard_error")): row for row in rows if matches(flat(row), selectors)}
+    numbers = {(str(row.get(key)), row.get("standard_error")): row for row in rows if matches(flat(row), selectors)}
     if not rows:
         return MISSING
-    if len(found) != 1:
-        raise InputError(f"a finding names {len(found)} recorded rows by {selectors}; expected one")
-    (row,) = found.values()
+    if len(numbers) != 1:
+        raise InputError(f"{len(numbers)} recorded rows match the selectors {selectors} of a finding; expected one")
+    (row,) = numbers.values()
     values = row[key] if key.endswith("_values") else row.get("seed_values", ())
     error_of_mean = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     if key.endswith("_values"):
@@ -138,4 +134,4 @@ def _run_words(judged: Judged) -> str:
 def _cited(evidence: Sequence[str]) -> str:
     """Format the evidence, with tests and bare commands as code."""
     code = re.compile(r"tests/|clip-geometry run (?!.*, [a-z]+ )")
-    return ", ".join(f"`{each}`" if code.match(each) else each for each in evidence)
+    return ", ".join(f"`{source}`" if code.match(source) else source for source in evidence)

@@ -54,14 +54,14 @@ def record_run(
     config = read_yaml(run / "config.yaml")
     name = str((config.get("grid") or [config])[0].get("name"))
     if run.resolve().name.startswith(f"{name}-smoke-"):
-        raise InputError(f"{run} is a smoke run, too small to stand beside published numbers; run the config itself")
+        raise InputError(f"{run} is a smoke run, too small to compare with published numbers; run the config itself")
     finished = set((read_json(run / CELLS) or {}).get("finished", ()))
     if not finished:
-        raise InputError(f"{run} is no finished run; the same clip-geometry run continues it")
+        raise InputError(f"{run} is not a finished run; the same clip-geometry run continues it")
     rows: list[Row] = [row for row in read_rows(run) if row["cell"] in finished]
     chosen = selected(rows, name) if choose is None else choose(rows)
     if not chosen:
-        raise InputError(f"{run} is a run of {name}, of which no row is selected; nothing to record")
+        raise InputError(f"no row of {run}, a run of {name}, is selected; there is nothing to record")
     provenance = read_yaml(run / "provenance.yaml")
     written = datetime.fromtimestamp((run / "results.jsonl").stat().st_mtime, tz=UTC)
     origin = {
@@ -70,7 +70,8 @@ def record_run(
         "version": (provenance.get("versions") or {}).get("clip-geometry"),
         "run": name,
     }
-    lines = [json.dumps((_compact(row, keys) if keys else dict(row)) | origin, ensure_ascii=False) for row in chosen]
+    compact = [_compact(row, keys) if keys else dict(row) for row in chosen]
+    lines = [json.dumps(row | origin, ensure_ascii=False) for row in compact]
     path = folder / f"{name}{'.' if label else ''}{label}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -79,19 +80,21 @@ def record_run(
 
 def read_recorded(folder: Path) -> dict[str, list[Row]]:
     """Read all files of a folder. Return the name of each run → its recorded rows."""
-    found: dict[str, list[Row]] = {}
+    by_run: dict[str, list[Row]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            found.setdefault(row["run"], []).append(row)
-    return found
+            by_run.setdefault(row["run"], []).append(row)
+    return by_run
 
 
 def _compact(row: Mapping[str, Any], keys: Sequence[str]) -> Row:
-    kept = {key: _portable(row[key]) for key in keys if row.get(key) is not None}
-    if "trajectory" in kept:
-        kept["trajectory"] = [None if each is None else float(f"{each:.{DIGITS}g}") for each in kept["trajectory"]]
-    return {key: value for key, value in kept.items() if value != {}}
+    compact = {key: _portable(row[key]) for key in keys if row.get(key) is not None}
+    if "trajectory" in compact:
+        compact["trajectory"] = [
+            None if value is None else float(f"{value:.{DIGITS}g}") for value in compact["trajectory"]
+        ]
+    return {key: value for key, value in compact.items() if value != {}}
 
 
 def _portable(value: Any) -> Any:

@@ -48,29 +48,31 @@ class PaperTable:
 
 def tables(lines: Iterable[Compared]) -> list[PaperTable]:
     """Return one table for each section of a paper, in the order of the lines, with one legend of setups."""
-    found: dict[tuple[str, str], PaperTable] = {}
+    by_section: dict[tuple[str, str], PaperTable] = {}
     setups: dict[str, str] = {}
-    said: set[str] = set()
+    stated: set[str] = set()
     for line in lines:
         entry = line.entry
         published = entry.published
-        table = found.setdefault((published.paper, published.section), PaperTable(entry.title, setups=setups))
+        table = by_section.setdefault((published.paper, published.section), PaperTable(entry.title, setups=setups))
         needs = f"it needs {entry.rule.needs}" if entry.rule.needs else ""
         wanted = ": ".join(filter(None, (needs, entry.command and f"`{entry.command}`")))
-        number = [f"{entry.label} {published.shown}" if published.keys else published.shown] if not line.ours else []
+        without_ours = []
+        if not line.ours:
+            without_ours = [f"{entry.label} {published.shown}" if published.keys else published.shown]
         if entry.rule.reason:
-            table.reasons.setdefault(entry.rule.reason, []).extend(number)
-        elif not line.comparable and (number or wanted not in said):
-            table.missing.setdefault(wanted, []).extend(number)
+            table.reasons.setdefault(entry.rule.reason, []).extend(without_ours)
+        elif not line.comparable and (without_ours or wanted not in stated):
+            table.missing.setdefault(wanted, []).extend(without_ours)
         if line.ours:
-            table.notes += [note for note in entry.notes if note not in said]
-            said.update(entry.notes)
-        said.add(wanted)
+            table.notes += [note for note in entry.notes if note not in stated]
+            stated.update(entry.notes)
+        stated.add(wanted)
         above: list[Ours] = []
         for ours, asides in _with_asides(line):
             table.rows.append(_cells(table, line, ours, above, asides))
             above.append(ours)
-    return list(found.values())
+    return list(by_section.values())
 
 
 def beside(rows: Sequence[Row], run: str) -> list[PaperTable]:
@@ -116,12 +118,12 @@ def in_words(key: str, fields: dict) -> str:
     value = fields.get(key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,}"
-    asked = [str(value)]
+    names = [str(value)]
     if key == "fitted_on":
         return in_words("dataset", {"dataset": str(value).partition("/")[0]})
     if key == "dataset" and "data_options.path" in fields:
-        asked.insert(0, f"{value}:{fields['data_options.path']}")
-    words = [word for name in asked for wanted, word in NAMES.get(key, {}).items() if fits(name, wanted)]
+        names.insert(0, f"{value}:{fields['data_options.path']}")
+    words = [word for name in names for wanted, word in NAMES.get(key, {}).items() if fits(name, wanted)]
     return next(iter(words), "none" if value is None else str(value))
 
 
@@ -131,13 +133,11 @@ def differences(ours: Ours, rule: Rule) -> str:
     If the data set differs, its options, split and prompt are not listed as differences of their own.
     """
     fields = flat(ours.row)
-    told = [
-        key
-        for key in ours.unlike
-        if not ("dataset" in ours.unlike and (key.startswith("data_options.") or key == "split"))
-    ]
-    told.sort(key=lambda key: ORDER.index(key) if key in ORDER else len(ORDER))
-    phrases = [rule.differs.get(key, f"another {key}").format(in_words(key, fields)) for key in told]
+    keys = list(ours.unlike)
+    if "dataset" in keys:
+        keys = [key for key in keys if key != "split" and not key.startswith("data_options.")]
+    keys.sort(key=lambda key: ORDER.index(key) if key in ORDER else len(ORDER))
+    phrases = [rule.differs.get(key, f"another {key}").format(in_words(key, fields)) for key in keys]
     return "; ".join(dict.fromkeys(phrases))
 
 
@@ -184,13 +184,14 @@ def _cells(
     if exact is not None and (ours.comparable or not (untrained or other_classes)):
         text = fixed(ours.value - exact, decimals)
         difference = text if text.startswith("−") or not float(text) else f"+{text}"
-    letters = {setup: letter for letter, setup in table.setups.items()}
-    if (setup := _setup(ours)) not in letters:  # A, B, …, Z, A2, B2, …
+    setup = _setup(ours)
+    letters = {known: letter for letter, known in table.setups.items()}
+    if setup not in letters:  # A, B, …, Z, A2, B2, …
         round_, place = divmod(len(letters), 26)
         letters[setup] = chr(ord("A") + place) + (str(round_ + 1) if round_ else "")
         table.setups[letters[setup]] = setup
     # state the causes only once per number and setup
-    repeated = any(_setup(each) == setup and each.unlike == ours.unlike for each in above)
+    repeated = any(_setup(other) == setup and other.unlike == ours.unlike for other in above)
     unlike = "" if repeated else differences(ours, line.entry.rule)
     causes = () if repeated else line.entry.causes
     return SimpleNamespace(
@@ -212,7 +213,7 @@ def _how(line: Compared, ours: Ours, above: Ours | None, asides: Sequence[Ours])
     If the row above has the same result rows, this is only the variant. Variants shown aside follow in parentheses.
     """
     row = ours.row
-    others = ", ".join(f"{each.variant.label} {value_text(each)}" for each in asides)
+    others = ", ".join(f"{aside.variant.label} {value_text(aside)}" for aside in asides)
     others = f" ({others})" if others else ""
     if above is not None and ours.variant.label and _same_rows(ours, above):
         return ours.variant.label + others
@@ -221,20 +222,18 @@ def _how(line: Compared, ours: Ours, above: Ours | None, asides: Sequence[Ours])
     fitted = f"fitted on {str(row['fitted_on']).rpartition(':')[0] or row['fitted_on']}" if row.get("fitted_on") else ""
     seeds = f"mean ± standard deviation of {ours.seeds} seeds" if ours.seeds > 1 else ""
     # name raw rows only if the number may also come from other rows
-    steps = (
-        pipeline_words(row.get("pipeline") or ()) if row.get("pipeline") or "pipeline" in line.entry.rule.where else ""
-    )
-    return (
-        "; ".join(filter(None, (ours.variant.label, steps, fitted, option_words(rest), seeds, null_text(ours))))
-        + others
-    )
+    pipeline = row.get("pipeline") or ()
+    steps = pipeline_words(pipeline) if pipeline or "pipeline" in line.entry.rule.where else ""
+    parts = (ours.variant.label, steps, fitted, option_words(rest), seeds, null_text(ours))
+    return "; ".join(filter(None, parts)) + others
 
 
 def _setup(ours: Ours) -> str:
-    row, fields = ours.row, flat(ours.row)
-    options = {
-        key: value for key, value in (row.get("model_options") or {}).items() if ours.seeds == 1 or key != "seed"
-    }
+    row = ours.row
+    fields = flat(row)
+    options = dict(row.get("model_options") or {})
+    if ours.seeds > 1:
+        options.pop("seed", None)
     model = with_options(in_words("model", fields), options) if row.get("model") else ""  # drawn point clouds have none
     data = with_options(in_words("dataset", fields) if row.get("dataset") else "data that are not named",
                         row.get("data_options"))  # fmt: skip

@@ -11,15 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed
-from clip_geometry.display.style import (
-    COLOR,
-    HEIGHT,
-    INK,
-    MARKER,
-    NEUTRAL,
-    WIDTH,
-    styled,
-)
+from clip_geometry.display.style import COLOR, HEIGHT, INK, MARKER, NEUTRAL, WIDTH, styled
 from clip_geometry.geometry import singular_values
 from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError
@@ -78,8 +70,8 @@ def singular_plane(*sets: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64
     widths = {rows.shape[1] for rows in sets}
     if len(widths) > 1 or min(widths) < 2:
         raise InputError(
-            f"rows have {' and '.join(map(str, sorted(widths)))} columns; singular directions need one common "
-            "number of columns, at least two"
+            f"rows have {' and '.join(map(str, sorted(widths)))} columns; expected a common number of at least two for "
+            "singular directions"
         )
     means = [mean_row(as_rows(rows)).numpy() for rows in sets]
     # rowsᵀ rows: its leading eigenvectors are accurate to all digits, unlike its small eigenvalues
@@ -118,24 +110,24 @@ def singular_directions(sets: Mapping[str, Rows], pairs: Pairs | None = None, *,
     plane, _ = singular_plane(*sets.values())
     values = singular_values(np.concatenate(list(sets.values())))
     if values[0] == 0:
-        raise InputError(f"all rows of {' and '.join(sets)} are zero; they have no singular directions")
-    at = {name: rows @ plane for name, rows in sets.items()}
+        raise InputError(f"all rows of {' and '.join(sets)} are zero, so they have no singular directions")
+    points_of = {name: rows @ plane for name, rows in sets.items()}
     figure = Figure(figsize=(2 * WIDTH, HEIGHT), layout="constrained")
-    axes, beside = figure.subplots(1, 2, width_ratios=(1.4, 1))
-    if pairs is not None and len(at) == 2:
+    axes, spectrum = figure.subplots(1, 2, width_ratios=(1.4, 1))
+    if pairs is not None and len(points_of) == 2:
         i, j = pairs
         if len(i) > MAX_PAIRS:
             chosen = np.sort(np.random.default_rng(seed).choice(len(i), MAX_PAIRS, replace=False))
             i, j = i[chosen], j[chosen]
-        segments = np.stack([at["image"][i], at["text"][j]], axis=1)
+        segments = np.stack([points_of["image"][i], points_of["text"][j]], axis=1)
         lines = LineCollection(list(segments), colors=NEUTRAL, linewidths=0.3, alpha=0.28, zorder=1)
         lines.set(gid="pairs", label="pair", rasterized=True)
         axes.add_collection(lines)
-    size = 9 if max(map(len, at.values())) <= MAX_VECTOR_POINTS else 3
-    for name, points in at.items():
+    size = 9 if max(map(len, points_of.values())) <= MAX_VECTOR_POINTS else 3
+    for name, points in points_of.items():
         style = {"c": COLOR[name], "marker": MARKER[name], "rasterized": len(points) > MAX_VECTOR_POINTS}
         axes.scatter(*points.T, s=size, linewidths=0, alpha=0.55, label=name, gid=f"points:{name}", **style)
-    for name, points in at.items():
+    for name, points in points_of.items():
         mean = points.mean(axis=0)[:, None]
         style = {"color": COLOR[name], "markersize": 9, "markeredgecolor": "white", "markeredgewidth": 1.1}
         axes.plot(*mean, marker="X", linestyle="none", label="_", gid=f"mean:{name}", zorder=4, **style)
@@ -147,8 +139,8 @@ def singular_directions(sets: Mapping[str, Rows], pairs: Pairs | None = None, *,
     axes.plot([], [], marker="X", color=NEUTRAL, markersize=6, linestyle="none", label="mean")  # one key for both
     color = COLOR[next(iter(sets))] if len(sets) == 1 else INK
     style = {"color": color, "linestyle": "-", "marker": "." if len(values) <= 20 else None, "gid": "spectrum"}
-    beside.plot(np.arange(1, len(values) + 1), values / values[0], **style)
-    beside.set(xlabel="index of the singular value", ylabel="singular value / largest", ylim=(-0.1, 1.1))
+    spectrum.plot(np.arange(1, len(values) + 1), values / values[0], **style)
+    spectrum.set(xlabel="index of the singular value", ylabel="singular value / largest", ylim=(-0.1, 1.1))
     legend_above(figure, axes, columns=5)
     for handle in figure.legends[0].legend_handles:  # small and pale in the panel, but not in the legend
         if isinstance(handle, PathCollection):
@@ -168,7 +160,7 @@ def cosine_distributions(cosines: Mapping[str, Cosines]) -> Figure:
         cosines: Key of KINDS → (n,) cosines, at least one.
     """
     figure, axes = new_axes()
-    low, high = (float(f([f(values) for values in cosines.values()])) for f in (np.min, np.max))
+    low, high = (float(end([end(values) for values in cosines.values()])) for end in (np.min, np.max))
     room = 0.02 * (high - low) or 0.01  # if all cosines are equal, there is still a bin to draw
     edges = np.linspace(low - room, high + room, BINS + 1)
     for kind, (key, label) in KINDS.items():
@@ -242,4 +234,4 @@ def _within(unit: Rows, rng: np.random.Generator) -> Cosines:
 def _cosine(x: Rows, y: Rows, i: NDArray, j: NDArray, block: int = 16384) -> Cosines:
     """Return the cosines of rows i of x with rows j of y in blocks; all rows are unit vectors."""
     parts = [slice(start, start + block) for start in range(0, len(i), block)]
-    return np.concatenate([np.einsum("nd,nd->n", x[i[p]], y[j[p]]) for p in parts] or [np.empty(0)])
+    return np.concatenate([np.einsum("nd,nd->n", x[i[part]], y[j[part]]) for part in parts] or [np.empty(0)])

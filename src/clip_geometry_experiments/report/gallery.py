@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed, percent
 from clip_geometry.display.origin import Row, pipeline_words, with_options
@@ -18,12 +17,10 @@ from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_rows
 from clip_geometry_experiments.report import figures
+from clip_geometry_experiments.report.figures import Pairs, Rows
 
 STANDARD = ("singular_directions", "cosine_distributions")
 MOST_PANELS = 4  # panels that the alternative text describes one by one
-
-Rows = NDArray[np.floating]
-Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 
 @dataclass(frozen=True)
@@ -118,17 +115,20 @@ def save_drawings(
 
 def in_words(figure: Figure) -> str:
     """Return the axes and series of the first panels, for readers who cannot see the figure."""
+
+    def joined(separator: str, *texts: str) -> str:
+        return separator.join(filter(None, texts))
+
     panels = [axes for axes in figure.axes if axes.has_data() and axes.get_label() != "<colorbar>"]
-    said = []
+    texts = []
     for axes in panels[:MOST_PANELS]:
-        up, across = (" ".join(label.replace("$", "").split()) for label in (axes.get_ylabel(), axes.get_xlabel()))
+        y, x = (" ".join(label.replace("$", "").split()) for label in (axes.get_ylabel(), axes.get_xlabel()))
         names = [*dict.fromkeys(" ".join(label.split()) for label in axes.get_legend_handles_labels()[1])]
         series = names[:8] + ([f"{len(names) - 8} more"] if len(names) > 8 else [])
-        facts = "; ".join(filter(None, (" against ".join(filter(None, (up, across))), ", ".join(series))))
-        title = axes.get_title("left") or axes.get_title()
-        said += filter(None, [": ".join(filter(None, (" ".join(title.split()), facts)))])
+        title = " ".join((axes.get_title("left") or axes.get_title()).split())
+        texts.append(joined(": ", title, joined("; ", joined(" against ", y, x), ", ".join(series))))
     more = len(panels) - MOST_PANELS
-    return ". ".join([*said, *([f"{more} more panels"] if more > 0 else [])])
+    return joined(". ", *texts, f"{more} more panels" if more > 0 else "")
 
 
 def draw_figures(
@@ -155,7 +155,8 @@ def draw_figures(
         return {}
     counts = " and ".join(f"{len(rows)} {name}s" for name, rows in sets.items())
     data = f"{with_options(about['dataset'], about.get('data_options'))}, n = {counts}"
-    model, seed = with_options(about["model"] or "", about.get("model_options")), about.get("seed", 0)
+    model = with_options(about["model"] or "", about.get("model_options"))
+    seed = about.get("seed", 0)
     origin = f"{model}; {data}; pipeline {pipeline_words(about['pipeline'])}; seed {seed}."
     kinds: dict[str, tuple[str, Callable[[], tuple[Figure, str]]]] = {
         "singular_directions": ("The two main directions", partial(_directions, sets, pairs, seed)),
@@ -174,19 +175,19 @@ def draw_figures(
 
 def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
     plane, shares = figures.singular_plane(*sets.values())
-    apart = lines = ""
+    separated = lines = ""
     if len(sets) == 2:
         image, text = (sets[name] @ plane for name in ("image", "text"))
         for k, name in enumerate(("first", "second")):  # name the last direction that separates them completely
             if image[:, k].min() > text[:, k].max() or image[:, k].max() < text[:, k].min():
-                apart = f"Along the {name} direction all images lie on one side of all texts. "
+                separated = f"Along the {name} direction all images lie on one side of all texts. "
         if pairs is not None:
             count = len(pairs[0])
             more = f" of {count}, chosen at random" if count > figures.MAX_PAIRS else ""
             lines = f" Lines connect the two members of a pair ({min(count, figures.MAX_PAIRS)} pairs{more})."
     every = " of all rows together" if len(sets) > 1 else ""
     caption = (
-        f"{apart}The {' and '.join(sets)} rows on the first two singular directions of all rows together (not "
+        f"{separated}The {' and '.join(sets)} rows on the first two singular directions of all rows together (not "
         f"centered), which hold {percent(shares[0])} and {percent(shares[1])} of their squared length. Crosses mark "
         f"the means.{lines} Beside the plane: all singular values{every}, relative to the largest."
     )
@@ -194,12 +195,12 @@ def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tup
 
 
 def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
-    kept, sampled = figures.sampled_cosines(sets, pairs, np.random.default_rng(seed))
-    means = ", ".join(f"{name} {fixed(float(cosines.mean()), 2)}" for name, cosines in kept.items())
+    by_kind, sampled = figures.sampled_cosines(sets, pairs, np.random.default_rng(seed))
+    means = ", ".join(f"{name} {fixed(float(cosines.mean()), 2)}" for name, cosines in by_kind.items())
     caption = f"Mean cosines: {means}."
     if sampled:
         few = f"{figures.MAX_COSINES:,}"
         caption += f" Of each kind with more than {few} pairs, about {few} were drawn at random."
     if len({rows.shape[1] for rows in sets.values()}) > 1:
         caption += " Images and texts have different dimensions, so there are no cosines between them."
-    return figures.cosine_distributions(kept), caption
+    return figures.cosine_distributions(by_kind), caption

@@ -86,23 +86,24 @@ def render_report(
     )
     rows = [row for section in sections for row in section.rows]
     numbers = count(1)  # figures are numbered across sections
-    shown = []
+    contexts = []
     for place, section in enumerate(sections, start=1):
-        brief, more, left_out = _told(section)
-        found = runs(section.rows)
-        crossed = couples(section.rows) if len(found) == 1 else []  # in a sweep they stay lines of the table
+        brief, more, left_out = _summary(section)
+        of_section = runs(section.rows)
+        crossed = couples(section.rows) if len(of_section) == 1 else []  # in a sweep they stay lines of the table
+        facts_in_words = [(name, _fact(value)) for name, value in section.facts.items()]
         table = numbers_table([row for row in section.rows if row not in crossed], explanations)
-        shown.append(
+        contexts.append(
             {
                 **vars(section),
                 "number": place,
-                "facts": [(name, text) for name, value in section.facts.items() if (text := _fact(value))],
+                "facts": [(name, text) for name, text in facts_in_words if text],
                 "findings": brief,
                 "more": more,
                 "with_errors": any("±" in sentence for sentence in brief),
                 "left_out": left_out,
                 "table": table,
-                "runs": found if len(found) > 1 else [],
+                "runs": of_section if len(of_section) > 1 else [],
                 "crossed": matrices(crossed),
                 "explained": bool(_explained(section.rows, explanations)),
                 "transformed": any(row.get("maps") for row in section.rows),
@@ -111,7 +112,7 @@ def render_report(
         )
     return environment.get_template("template.html").render(
         **page,
-        sections=shown,
+        sections=contexts,
         several=len(sections) > 1,
         about=lambda name: getattr(explain(name, explanations), "summary", ""),
         measure_title=title_of,
@@ -124,33 +125,34 @@ def render_report(
 
 def parts(rows: Iterable[Row]) -> list[Run]:
     """Return the runs, divided by what varies in their `at` (layer, language, …), so that no measure occurs twice."""
-    found = []
+    divided = []
     for run in runs(rows):
         names = places(run.rows)
         grouped: dict[str, list[Row]] = {}
         for row in run.rows:
             grouped.setdefault(heading(row, names), []).append(row)
-        found += [
+        divided += [
             Run(run.label, " · ".join(filter(None, (run.heading, place))), members)
             for place, members in grouped.items()
         ]
-    return found
+    return divided
 
 
-def _told(section: Section) -> tuple[list[str], list[str], int]:
+def _summary(section: Section) -> tuple[list[str], list[str], int]:
     """Return the first sentences of a section, its other sentences, and the number of runs that are left out.
 
     The sentences are the section's own, or else the verdict on the core measures, with one paragraph per run if there
     are several.
     """
     if section.sentences:
-        said = [each for sentences in section.sentences for each in _SENTENCE_END.split(sentences)]
-        return said[:MAX_SENTENCES], said[MAX_SENTENCES:], 0
-    verdicts = [(part, said) for part in parts(section.rows) if (said := verdict(part.rows))]
+        sentences = [sentence for text in section.sentences for sentence in _SENTENCE_END.split(text)]
+        return sentences[:MAX_SENTENCES], sentences[MAX_SENTENCES:], 0
+    verdicts = [(part, verdict(part.rows)) for part in parts(section.rows)]
+    verdicts = [(part, text) for part, text in verdicts if text]
     if len(verdicts) == 1:
         return _SENTENCE_END.split(verdicts[0][1]), [], 0
-    said = [f"{part.heading or part.label}: {text}" for part, text in verdicts[:MAX_RUNS_IN_BRIEF]]
-    return said, [], len(verdicts[MAX_RUNS_IN_BRIEF:])
+    paragraphs = [f"{part.heading or part.label}: {text}" for part, text in verdicts[:MAX_RUNS_IN_BRIEF]]
+    return paragraphs, [], len(verdicts[MAX_RUNS_IN_BRIEF:])
 
 
 def write_report(path: str | Path, **content: Any) -> Path:
@@ -185,7 +187,8 @@ def _explained(rows: Iterable[Row], explanations: Mapping[str, Explanation]) -> 
 
 def _references(text: str) -> list[tuple[str, str]]:
     """Return the pieces of a reference, each with its address, or "" for plain text."""
-    pieces, end = [], 0
+    pieces = []
+    end = 0
     for match in _REFERENCE.finditer(text):
         scheme, _, rest = match[0].partition(":")
         resolver = _RESOLVERS.get(scheme.lower())

@@ -20,9 +20,7 @@ def run(
     config: Annotated[
         Path,
         typer.Argument(
-            metavar="CONFIG",
-            help="a YAML file, or a name: list configs",
-            autocompletion=lambda: [*shipped_configs()],
+            metavar="CONFIG", help="a YAML file, or a name: list configs", autocompletion=lambda: [*shipped_configs()]
         ),
     ],
     overrides: Overrides = None,
@@ -38,14 +36,15 @@ def run(
     The folder runs/NAME-HASH has config.yaml, results.jsonl, figures and report.html.
     """
     if smoke and published:
-        raise InputError("--smoke and --published were both given; a config is run small or in the paper's own setup")
+        raise InputError("--smoke and --published were both given; choose one of them")
     if not published:
         check_config(config, overrides or [])
 
     from clip_geometry.config import parse_overrides
     from clip_geometry.paths import expanded
 
-    changes, command = parse_overrides(overrides or []), shlex.join(["clip-geometry", *sys.argv[1:]])
+    changes = parse_overrides(overrides or [])
+    command = shlex.join(["clip-geometry", *sys.argv[1:]])
     if not published:
         from clip_geometry_experiments.run.runner import run as run_config
 
@@ -62,8 +61,10 @@ def run(
     if reports:
         print(printable(f"rows beside published numbers: {expanded(runs) / RECORDED}"))
     if failed:
-        several = f"{len(failed)} of {len(failed) + len(reports)} configs did not run: {', '.join(failed)}"
-        raise InputError(f"{several}; the notes above say why, and the same command continues")
+        raise InputError(
+            f"{len(failed)} of {len(failed) + len(reports)} configs did not run: {', '.join(failed)}; the notes above "
+            "say why, and the same command continues"
+        )
 
 
 def init(

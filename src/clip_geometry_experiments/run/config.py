@@ -46,7 +46,7 @@ def find_config(given: str | Path) -> Path:
     if name in known:
         return known[name]
     if path.is_dir():
-        raise InputError(f"{shown(path)} is a directory; a YAML config file or the name of a config was expected")
+        raise InputError(f"{shown(path)} is a directory; expected a YAML config file or the name of a config")
     near = did_you_mean(name, known, listed_by="clip-geometry list configs")
     raise InputError(f"{shown(path)} does not exist and is not the name of a config{near}")
 
@@ -70,7 +70,7 @@ def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
             if not isinstance(target, dict):
                 raise InputError(
                     f"cannot set {shown(dotted)}: {shown(parent)} is {shown(target)}, not a section; write it as one, "
-                    f"or replace it whole with {parent}={{…}}"
+                    f"or replace it as a whole with {parent}={{…}}"
                 )
         target[last] = value
     return result
@@ -94,20 +94,20 @@ def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
         grid = []  # for each key, its values as points of one name, or of several names that vary together
         for key, options in sweep.items():
             names = key.split(", ")
-            several = options if len(names) > 1 else [[value] for value in options]
-            for values_of in several:
-                if not isinstance(values_of, list) or len(values_of) != len(names):
-                    raise InputError(
-                        f"the sweep over {key!r} has {values_of!r}; expected a list of {len(names)} values"
-                    )
-            grid.append([dict(zip(names, values_of, strict=True)) for values_of in several])
+            rows = options if len(names) > 1 else [[value] for value in options]
+            for row in rows:
+                if not isinstance(row, list) or len(row) != len(names):
+                    raise InputError(f"the sweep over {key!r} has {row!r}; expected a list of {len(names)} values")
+            grid.append([dict(zip(names, row, strict=True)) for row in rows])
         points = [dict(itertools.chain(*(part.items() for part in parts))) for parts in itertools.product(*grid)]
     else:
         raise InputError(
-            "section 'sweep' must map dotted keys to non-empty lists, or be a list of such mappings to values"
+            "section 'sweep' has another form; expected a mapping of dotted keys to non-empty lists, or a list of "
+            "mappings of dotted keys to values"
         )
-    found: list[dict[str, Any]] = []
+    configs: list[dict[str, Any]] = []
     for point in points:
-        if (config := override(values, point)) not in found:
-            found.append(config)
-    return found
+        config = override(values, point)
+        if config not in configs:
+            configs.append(config)
+    return configs

@@ -44,16 +44,20 @@ def _experiments() -> Iterator[ListEntry]:
 def _configs() -> Iterator[ListEntry]:
     """Yield the configs, described by the comments at their heads; configs that belong to no paper come first."""
     papers = catalog.read_yaml(PACKAGE / "published" / "published.yaml")
-    for name, path in sorted(shipped_configs().items(), key=lambda each: ("/" in each[0], each[0])):
+    for name, path in sorted(shipped_configs().items(), key=lambda item: ("/" in item[0], item[0])):
         comment = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
         assert comment is not None
         paragraphs = re.split(r"\n# (?=\S)", comment[0].removeprefix("# "))
-        head = [re.sub(r"\s*\n#\s*", " ", each).strip() for each in paragraphs]
+        head = [re.sub(r"\s*\n#\s*", " ", paragraph).strip() for paragraph in paragraphs]
         values = catalog.read_yaml(path)
         # how long it takes, and what the user has to know beforehand: a download, the data folder
-        time = next((each.removeprefix("Time: ") for each in head if each.startswith("Time: ")), "")
-        first = re.match(r"(\([^)]*\)|[^.,;:(]|[.,](?! |$))*", time)
-        about = [*([first[0]] if first and time else []), *(["no download"] if "no download" in time else [])]
+        time = next((line.removeprefix("Time: ") for line in head if line.startswith("Time: ")), "")
+        first_clause = re.match(r"(\([^)]*\)|[^.,;:(]|[.,](?! |$))*", time)
+        about = []
+        if first_clause is not None and time:
+            about.append(first_clause[0])
+        if "no download" in time:
+            about.append("no download")
         if "$CLIP_GEOMETRY_DATA" in json.dumps(values):
             about.append("needs $CLIP_GEOMETRY_DATA")
         paper = name.partition("/")[0]

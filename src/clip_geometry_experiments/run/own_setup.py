@@ -34,14 +34,16 @@ def own_setups(given: str | Path) -> dict[Path, Needs]:
     Raises:
         InputError: If no config has such a setup.
     """
-    folder, name = expanded(given), Path(given).as_posix().removeprefix("configs/").rstrip("/")
+    folder = expanded(given)
+    name = Path(given).as_posix().removeprefix("configs/").rstrip("/")
     paths = [path for known, path in shipped_configs().items() if known.startswith(f"{name}/")]
     if folder.is_dir():
         paths = sorted(folder.glob("*.yaml"))
-    found = {path: needs for path in paths or [find_config(given)] if (needs := needs_of(path))}
-    if not found:
+    needs = {path: needs_of(path) for path in paths or [find_config(given)]}
+    setups = {path: of_config for path, of_config in needs.items() if of_config}
+    if not setups:
         raise InputError(f"{shown(given)} has no config with a section '{PUBLISHED}', the setup of a paper")
-    return found
+    return setups
 
 
 def statement(setups: Mapping[Path, Needs]) -> Table:

@@ -65,27 +65,27 @@ def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
     for key, value in changes.items():
         if key in PAGE and key != "name":
             continue
-        numbers, own = _meant(key, parts, context)
+        numbers, own = _parts_of_key(key, parts, context)
         for number in numbers:
             parts[number] = override(_without_swept(parts[number], {own: value}), {own: value})
     return {**values, **page, "parts": parts}
 
 
-def _meant(key: str, parts: Sequence[Values], context: str) -> tuple[list[int], str]:
+def _parts_of_key(key: str, parts: Sequence[Values], context: str) -> tuple[list[int], str]:
     """Return the numbers of the parts that a dotted key refers to, and the key within them."""
     head, _, tail = key.partition(".")
     if head == "parts":
         number, _, own = tail.partition(".")
         if not (number.isdigit() and int(number) < len(parts) and own):
             raise InputError(
-                f"{context}: {key!r} names no key of a part; expected parts.0.… to parts.{len(parts) - 1}.…"
+                f"{context}: {key!r} is not a key of a part; expected parts.0.… to parts.{len(parts) - 1}.…"
             )
         return [int(number)], own
     _require_known(head, parts, context)
     # a key inside a section refers to the parts that have the section
     numbers = [k for k, part in enumerate(parts) if head in _fields(part) and (head == key or head in part)]
     if not numbers:
-        raise InputError(f"{context}: no part sets {head!r}, so {key!r} has no section to stand in")
+        raise InputError(f"{context}: no part sets {head!r}, so {key!r} has no section to be set in")
     return numbers, key
 
 

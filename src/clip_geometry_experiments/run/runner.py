@@ -57,7 +57,7 @@ def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool, publ
     name = SMOKE if smoke else PUBLISHED
     section = sections[name] if smoke or published else {}
     if not isinstance(section, dict):
-        raise InputError(f"{path} has no section {name!r} (dotted keys and their {'small ' * smoke}values)")
+        raise InputError(f"{path} has no section {name!r}; expected dotted keys and their {'small ' * smoke}values")
     section = {key: value for key, value in section.items() if not (published and key in Needs.model_fields)}
     values = spread(values, str(path))
     for changes in (section, overrides):
@@ -80,8 +80,9 @@ def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment]
 
 def plan_parts(values: Mapping[str, Any], context: str) -> list[list[tuple[type[Experiment], Any]]]:
     """Like `plan`, but return one list per part. A config without `parts` is a single part."""
-    planned, spread_values = [], spread(values, context)
-    for part in spread_values.get("parts", [spread_values]):
+    planned = []
+    complete = spread(values, context)
+    for part in complete.get("parts", [complete]):
         points = []
         for point in expand_sweep(part):
             if not isinstance(point.get("experiment"), str):
@@ -145,7 +146,7 @@ def run(
     name = f"{page['name']}{'-smoke' if smoke else ''}-{digest(resolved if len(resolved) > 1 else resolved[0], 10)}"
     workspace = RunFolder(runs / name, device)
     workspace.folder.mkdir(parents=True, exist_ok=True)
-    with exclusive(workspace.folder, lambda: note(f"another process runs {workspace.folder}; waiting for it")):
+    with exclusive(workspace.folder, lambda: note(f"waiting for another process that runs {workspace.folder}")):
         remove_temporaries(workspace.folder)
         parts = [points[0] if len(points) == 1 else {"grid": points} for points in resolved]
         document = parts[0] if len(parts) == 1 else {**page, "parts": parts}
@@ -160,30 +161,32 @@ def run(
         write_atomically(workspace.folder / "provenance.yaml", yaml.safe_dump(provenance, sort_keys=False).encode())
         parts = [[kind(config, workspace) for kind, config in part] for part in planned]
         results = Results(workspace.folder / "results.jsonl")
-        cells, places = {}, {}
+        cells, names = {}, {}
         for part in parts:
             for k, experiment in enumerate(part, start=1):
-                place = [experiment.config.title] * (len(parts) > 1) + [f"{k} of {len(part)} runs"] * (len(part) > 1)
+                place = [experiment.config.title] if len(parts) > 1 else []
+                if len(part) > 1:
+                    place.append(f"{k} of {len(part)} runs")
                 for cell in experiment.cells():
-                    cells[cell.key], places[cell.key] = cell, f" ({', '.join(place)})" if place else ""
+                    cells[cell.key] = cell
+                    names[cell.key] = f"{cell.what} ({', '.join(place)})" if place else cell.what
         finished = results.finished() & cells.keys()
         with progress("cells", total=len(cells), done=len(finished)) as advance:
             for key, cell in cells.items():
                 if key not in finished:
-                    advance.now(cell.what + places[key])
+                    advance.now(names[key])
                     results.append(key, cell.compute())  # each cell is written as soon as it is done
                     advance(1)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
-        folder, several = workspace.folder, len(parts) > 1
-        drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
-        own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
+        own = {name: text for experiment in chain(*parts) for name, text in experiment.explanations.items()}
         sections = []
         with progress("sections of the report", total=len(parts)) as advance:
-            for part, where in zip(parts, drawn_in, strict=True):
-                sections.append(_section(part, results.read(), where))
+            for k, part in enumerate(parts, start=1):
+                figures_in = workspace.folder / "figures" / (f"part-{k}" if len(parts) > 1 else "")
+                sections.append(_section(part, results.read(), figures_in))
                 advance(1)
         return write_report(
-            folder / "report.html",
+            workspace.folder / "report.html",
             title=page["title"] or page["name"],
             intro=page["description"],
             sections=sections,
@@ -197,7 +200,8 @@ def run(
 
 def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> Section:
     """Return the report's section of one part."""
-    first, many = planned[0], len(planned) > 1
+    first = planned[0]
+    many = len(planned) > 1
     wanted = {cell.key: experiment for experiment in planned for cell in experiment.cells()}
     rows = [row for row in rows if row["cell"] in wanted]
     figures = []
@@ -206,16 +210,15 @@ def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Pat
         figures += experiment.figures(figures_in, prefix=prefix, group=group)
     if many:
         figures = type(first).together(planned, figures_in) + figures
-    facts = [experiment.facts() for experiment in planned]  # facts that differ between runs are listed side by side
+    by_run = [experiment.facts() for experiment in planned]
+    facts = dict(by_run[0])
+    for key in facts:
+        if any(of_run.get(key) != facts[key] for of_run in by_run):  # list the facts of all runs side by side
+            facts[key] = " | ".join(dict.fromkeys(str(of_run.get(key)) for of_run in by_run))
     return Section(
         title=first.config.title,
         intro=first.config.description,
-        facts={
-            key: value
-            if all(each.get(key) == value for each in facts)
-            else " | ".join(dict.fromkeys(str(each.get(key)) for each in facts))
-            for key, value in facts[0].items()
-        },
+        facts=facts,
         sentences=type(first).sentences(planned),
         rows=[row for row in rows if wanted[row["cell"]].tabled(row)],
         beside=beside(rows, first.config.name),

@@ -125,10 +125,7 @@ def load_task(config: TaskConfig) -> Any:
 
 
 def single_label_task(
-    config: TaskConfig,
-    texts: Sequence[Sequence[str]],
-    labels: Sequence[int | None],
-    class_names: Sequence[str],
+    config: TaskConfig, texts: Sequence[Sequence[str]], labels: Sequence[int | None], class_names: Sequence[str]
 ) -> Task:
     """Return a task of texts. Examples with a label of None or -1 are left out.
 
@@ -143,20 +140,20 @@ def single_label_task(
     """
     labeled = [row for row, label in enumerate(labels) if label is not None and label != -1]
     rows = spread(labeled, config.limit)
-    chosen = [labels[row] for row in rows]
-    if not chosen:
+    codes = [labels[row] for row in rows]
+    if not codes:
         raise InputError(
             f"none of the {len(labels)} examples of {config.name}/{config.split} has a label; choose another split"
         )
-    if wrong := [label for label in chosen if label not in range(len(class_names))]:
-        raise InputError(
-            f"{config.name} has the label {wrong[0]!r}; expected 0 to {len(class_names) - 1} for "
-            f"{', '.join(class_names)}, and -1 or nothing for no label"
-        )
+    for code in codes:
+        if code not in range(len(class_names)):
+            raise InputError(
+                f"{config.name} has the label {code!r}; expected 0 to {len(class_names) - 1} for "
+                f"{', '.join(class_names)}, and -1 or nothing for no label"
+            )
     items, examples = distinct([[column[row] for column in texts] for row in rows])
-    return make_task(
-        config.name, items, examples, np.array(chosen, dtype=np.int64), class_names, len(labels) - len(labeled)
-    )
+    dropped = len(labels) - len(labeled)
+    return make_task(config.name, items, examples, np.array(codes, dtype=np.int64), class_names, dropped)
 
 
 def multi_label_task(
@@ -204,15 +201,29 @@ def make_task(
     Raises:
         InputError: If an item is not Unicode, or if all examples have the same label.
     """
-    if broken := [item for item in items if not is_unicode(item)]:
-        raise InputError(f"{name} has the text {broken[0]!a}, which is not Unicode; correct it")
+    for item in items:
+        if not is_unicode(item):
+            raise InputError(f"{name} has the text {item!a}, which is not Unicode; correct it")
     if len(np.unique(labels, axis=0)) < 2:
         left_out = f" ({dropped} without a label are left out)" if dropped else ""
         raise InputError(
-            f"all {len(labels)} examples of {name}{left_out} have the same label; a task needs at least two classes"
+            f"all {len(labels)} examples of {name}{left_out} have the same label; expected at least two classes"
         )
     content = [list(items), examples.tolist(), labels.tolist(), list(class_names)]
     return Task(name, tuple(items), examples, labels, tuple(class_names), digest(content), dropped)
+
+
+def require_columns(table: Table, *groups: Sequence[str]) -> Sequence[str]:
+    """Return the first group of columns that a table has.
+
+    Raises:
+        InputError: If the table lacks a column of every group.
+    """
+    for columns in groups:
+        if set(columns) <= set(table.names):
+            return columns
+    expected = " or ".join(map(", ".join, groups))
+    raise InputError(f"{table.path} has the columns {', '.join(table.names)}; expected {expected}")
 
 
 def distinct(rows: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:

@@ -16,7 +16,7 @@ from clip_geometry_experiments.tasks.base import Task, TaskConfig, distinct, loa
 def _of_classes(given: Any) -> TaskConfig:
     config = resolve_task(given)
     if tasks[config.name].kind != "class":
-        raise InputError(f"the task {config.name} has no classes; clip-geometry list tasks names others")
+        raise InputError(f"the task {config.name} has no classes; choose another of clip-geometry list tasks")
     return config
 
 
@@ -40,7 +40,9 @@ class TaskItemsConfig(DatasetConfig):
             return values
         split = resolve_task(values["task"]).split
         if values.get("split", split) != split:
-            raise InputError(f"split={values['split']} beside a task of split {split}; set the split in its section")
+            raise InputError(
+                f"split={values['split']}, but its task has split {split}; set the split in the task's section"
+            )
         return {**values, "split": split}
 
 
@@ -84,7 +86,7 @@ def labeled_task(name: str, rows: Embeddings) -> tuple[Task, np.ndarray]:
         InputError: If the rows have no labels.
     """
     if rows.labels is None:
-        raise InputError(f"the {rows.modality} rows of {name} carry no labels; choose a data set with classes")
+        raise InputError(f"the {rows.modality} rows of {name} have no labels; choose a data set with classes")
     values, labels = np.unique(np.asarray(rows.labels), return_inverse=True)
     known = rows.provenance.get("class_names") or ()
     if values.dtype.kind in "iu" and all(value in range(len(known)) for value in values):
@@ -119,19 +121,20 @@ def held_out(examples: Sequence[Iterable[Hashable]], share: float, seed: int) ->
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    place: dict[Hashable, int] = {}
-    links = [(row, place.setdefault(item, len(place))) for row, items in enumerate(examples) for item in items]
+    index: dict[Hashable, int] = {}
+    links = [(row, index.setdefault(item, len(index))) for row, items in enumerate(examples) for item in items]
     row, item = np.array(links).T
-    n, m = len(examples), len(place)
+    n, m = len(examples), len(index)
     graph = coo_array((np.ones(len(row)), (row, n + item)), shape=(n + m, n + m))
     groups = np.unique(connected_components(graph, directed=False)[1][:n], return_inverse=True)[1]
-    held, sizes = np.zeros(n, bool), np.bincount(groups)
+    sizes = np.bincount(groups)
+    held = np.zeros(n, bool)
     for group in np.random.default_rng(seed).permutation(len(sizes)):
         if held.sum() + sizes[group] <= share * n:
             held |= groups == group
     if not held.any():
         raise InputError(
-            f"held_out = {share:g} of {n} examples: none can be held out, the smallest group that shares items has "
+            f"held_out = {share:g} of {n} examples holds out none, because the smallest group that shares items has "
             f"{sizes.min()}; raise held_out, or set it to 0"
         )
     return held

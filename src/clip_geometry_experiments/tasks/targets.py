@@ -81,25 +81,23 @@ def load_stsb(config: StsbConfig) -> ScoredPairs:
         InputError: If a score is outside 0 to 5, or if all scores are equal.
     """
     table = base.published_table(config, f"text/glue/stsb_{config.split}.parquet", ("nyu-mll/glue", "stsb"))
-    if not {*SENTENCES, "label"} <= set(table.names):
-        raise InputError(
-            f"{table.path} has the columns {', '.join(table.names)}; stsb needs sentence1, sentence2, label"
-        )
+    base.require_columns(table, (*SENTENCES, "label"))
     labels: list[float | None] = []
     for row, cell in enumerate(table.values("label"), start=1):
         if cell in (None, "", -1, -1.0) or cell != cell:
             labels.append(None)  # not scored
             continue
         try:
-            labels.append(value := parsed_number(cell))
+            score = parsed_number(cell)
         except (TypeError, ValueError):
-            value = float("nan")
-        if not 0 <= value <= 5:
+            score = float("nan")
+        if not 0 <= score <= 5:
             raise InputError(f"row {row} of {table.path} has the score {cell!r}; expected a number from 0 to 5")
+        labels.append(score)
     rows = base.spread([row for row, label in enumerate(labels) if label is not None], config.limit)
     scores = np.array([labels[row] for row in rows], dtype=np.float64)
     if len(np.unique(scores)) < 2:
-        raise InputError(f"{table.path} has {len(scores)} pairs with a score, all of them equal; expected 0 to 5")
+        raise InputError(f"all {len(scores)} scores in {table.path} are equal; expected scores from 0 to 5")
     first, second = (texts_of(table, name) for name in SENTENCES)
     texts = tuple((first[row], second[row]) for row in rows)
     return ScoredPairs(config.name, texts, scores, digest([texts, scores.tolist()]), labels.count(None))
@@ -130,35 +128,32 @@ def load_squad(config: SquadConfig) -> Questions:
         InputError: If an answer is not at its position in the passage, or if there are no questions with an answer.
     """
     table = base.published_table(config, f"text/squad_{config.split}.parquet", ("rajpurkar/squad", None))
-    questions = tuple(base.spread([each for each in _of_table(table) if each.answers], config.limit))
+    answered = [question for question in _read_questions(table) if question.answers]
+    questions = tuple(base.spread(answered, config.limit))
     if not questions:
-        raise InputError(f"{table.path} holds no questions with an answer")
-    for each in questions:
-        for text, start in each.answers:
-            if not text or start < 0 or each.passage[start : start + len(text)] != text:
+        raise InputError(f"{table.path} holds no questions with an answer; expected at least one")
+    for question, passage, answers in questions:
+        for text, start in answers:
+            if not text or start < 0 or passage[start : start + len(text)] != text:
                 raise InputError(
-                    f"the answer {text!r} to {each.question!r} does not stand at character {start} of its passage; "
-                    "correct the file"
+                    f"the answer {text!r} to {question!r} is not at character {start} of its passage; correct the file"
                 )
     return Questions(config.name, questions, digest(questions))
 
 
-def _of_table(table: Table) -> Iterator[Question]:
-    if not set(SQUAD_COLUMNS) <= set(table.names):
-        raise InputError(
-            f"{table.path} has the columns {', '.join(table.names)}; squad needs {', '.join(SQUAD_COLUMNS)}"
-        )
+def _read_questions(table: Table) -> Iterator[Question]:
+    base.require_columns(table, SQUAD_COLUMNS)
     for question, passage, answers in zip(*(table.values(name) for name in SQUAD_COLUMNS), strict=True):
         if not (isinstance(question, str) and isinstance(passage, str) and isinstance(answers, Mapping)):
             raise InputError(
-                f"{table.path} holds a question, context or answers of another type; expected those of SQuAD 1.1"
+                f"{table.path} has a question, context or answers of a wrong type; expected the types of SQuAD 1.1"
             )
         try:
             pairs = zip(answers["text"], answers["answer_start"], strict=True)
             yield Question(question, passage, tuple(Answer(str(text), int(start)) for text, start in pairs))
         except (KeyError, TypeError, ValueError):
             raise InputError(
-                f"{table.path} holds answers that are no lists 'text' and 'answer_start' of one length"
+                f"{table.path} has answers that are not two lists 'text' and 'answer_start' of equal length"
             ) from None
 
 

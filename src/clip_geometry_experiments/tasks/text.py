@@ -53,25 +53,22 @@ def load(source: TextSource, config: base.FileTaskConfig) -> base.Task:
     Raises:
         InputError: If a column is missing or a label is unknown.
     """
-    place = source.file.format(config.split.replace("validation", source.validation))
-    table = base.published_table(config, place, source.hub, source.hub_split)
-    columns = next((group for group in source.columns if set(group) <= set(table.names)), None)
-    label = next((name for name in LABELS if name in table.names), None)
-    if columns is None or label is None:
-        wanted = " or ".join(", ".join((*group, "label")) for group in source.columns)
-        raise InputError(f"{table.path} has the columns {', '.join(table.names)}; {config.name} needs {wanted}")
+    name = source.file.format(config.split.replace("validation", source.validation))
+    table = base.published_table(config, name, source.hub, source.hub_split)
+    label = next((name for name in LABELS if name in table.names), LABELS[0])
+    *columns, _ = base.require_columns(table, *((*group, label) for group in source.columns))
     classes = {name: k for k, name in enumerate(source.class_names)}
     labels: list[int | None] = []
     for row, cell in enumerate(table.values(label), start=1):
-        found = plain_label(cell)
-        if isinstance(found, str) and (found in classes or found.isdecimal()):
-            found = classes[found] if found in classes else int(found)
-        if not (found is None or isinstance(found, int)):
-            near = did_you_mean(str(found), classes)
+        code = plain_label(cell)
+        if isinstance(code, str) and (code in classes or code.isdecimal()):
+            code = classes[code] if code in classes else int(code)
+        if not (code is None or isinstance(code, int)):
+            near = did_you_mean(str(code), classes)
             raise InputError(
-                f"row {row} of {table.path} has the label {found!r}; expected one of {', '.join(classes)}{near}"
+                f"row {row} of {table.path} has the label {code!r}; expected one of {', '.join(classes)}{near}"
             )
-        labels.append(found)
+        labels.append(code)
     return base.single_label_task(config, [texts_of(table, name) for name in columns], labels, source.class_names)
 
 
@@ -84,9 +81,7 @@ def texts_of(table: Table, name: str) -> list[str]:
     cells = table.values(name)
     for row, cell in enumerate(cells, start=1):
         if not isinstance(cell, str):
-            raise InputError(
-                f"row {row} of column {name!r} in {table.path} holds {type(cell).__name__}; text was expected"
-            )
+            raise InputError(f"row {row} of column {name!r} in {table.path} holds {type(cell).__name__}; expected text")
     return cells
 
 
@@ -130,10 +125,7 @@ GLUE = {
 }
 for _name, (_columns, _classes) in GLUE.items():
     _source = TextSource(
-        columns=(_columns,),
-        class_names=_classes,
-        file=f"text/glue/{_name}_{{}}.parquet",
-        hub=("nyu-mll/glue", _name),
+        columns=(_columns,), class_names=_classes, file=f"text/glue/{_name}_{{}}.parquet", hub=("nyu-mll/glue", _name)
     )
     base.tasks.add(_name, base.TaskEntry(GlueConfig, partial(load, _source)))
 
@@ -234,14 +226,14 @@ def load_table(config: TableConfig) -> base.Task:
         if name not in table.names:
             hint = did_you_mean(name, table.names) or f"; it has {', '.join(table.names)}"
             raise InputError(f"{table.path} has no column {name!r}{hint}")
-    found = [plain_label(cell, NO_LABEL) for cell in table.values(config.label)]
-    labels = [None if label is None else str(label) for label in found]
+    cells = [plain_label(cell, NO_LABEL) for cell in table.values(config.label)]
+    labels = [None if label is None else str(label) for label in cells]
     classes = sorted({label for label in labels if label is not None})
     if all(name.removeprefix("-").isdecimal() for name in classes):
         classes.sort(key=int)
-    place = {name: k for k, name in enumerate(classes)}
+    codes = {name: k for k, name in enumerate(classes)}
     texts = [texts_of(table, name) for name in config.text]
-    task = base.single_label_task(config, texts, [None if label is None else place[label] for label in labels], classes)
+    task = base.single_label_task(config, texts, [None if label is None else codes[label] for label in labels], classes)
     return replace(task, name=config.path.stem)
 
 

@@ -33,10 +33,10 @@ def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> base.Ta
         labels_of: Word → its labels.
     """
     known: Collection[str] = read_words(find_files(config.vectors)).index if config.vectors else labels_of
-    kept = {word: labels for word, labels in labels_of.items() if word in known}
-    labeled = {word: labels for word, labels in kept.items() if labels}
+    with_vector = {word: labels for word, labels in labels_of.items() if word in known}
+    labeled = {word: labels for word, labels in with_vector.items() if labels}
     classes = sorted({label for labels in labeled.values() for label in labels})
-    return base.multi_label_task(config, labeled, classes, dropped=len(kept) - len(labeled))
+    return base.multi_label_task(config, labeled, classes, dropped=len(with_vector) - len(labeled))
 
 
 def word_file(config: WordTaskConfig, name: str, source: str) -> Path:
@@ -76,9 +76,12 @@ def load_supersenses(config: SupersenseConfig) -> base.Task:
         return word_task(config, {word: set(labels) for word, labels in values.items()})
     # each row is a pair of words; a column wordN.attrs.supersenses.is_X tells whether word N has the supersense X
     table = read_table(file)
-    flags = [(name, match[1], match[2]) for name in table.names if (match := FLAG.fullmatch(name))]
+    matches = {name: FLAG.fullmatch(name) for name in table.names}
+    flags = [(name, match[1], match[2]) for name, match in matches.items() if match is not None]
     if not flags or not {"word1", "word2"} <= set(table.names):
-        raise InputError(f"{file} lacks word1, word2 or wordN.attrs.supersenses.is_X; words_features.csv has them")
+        raise InputError(
+            f"{file} lacks word1, word2 or wordN.attrs.supersenses.is_X; expected words_features.csv, which has them"
+        )
     words = {which: table.values(f"word{which}") for which in ("1", "2")}
     labels: dict[str, set[str]] = {word: set() for pair in zip(*words.values(), strict=True) for word in pair}
     for name, which, sense in flags:
@@ -104,7 +107,7 @@ def load_pos(config: PosConfig) -> base.Task:
     source = "full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_dataset.zip"
     table = read_table(word_file(config, "en.complete.csv", source))
     if not {"word", "pos"} <= set(table.names):
-        raise InputError(f"{table.path} has no 'word' and 'pos'; take {source}")
+        raise InputError(f"{table.path} has no columns 'word' and 'pos'; expected {source}")
     labels: dict[str, set[str]] = {}
     for word, tag in zip(table.values("word"), table.values("pos"), strict=True):
         if isinstance(word, str) and word:

@@ -80,7 +80,7 @@ def test_wikicaps_pairs(wikicaps_folder, place, other):
 
 def test_wikicaps_errors(wikicaps_folder):
     for options, message in (
-        ({}, "English captions of three sets of images; say pair=de-en, fr-en or ru-en$"),
+        ({}, "English captions of three sets of images; choose one with pair=de-en, fr-en or ru-en$"),
         ({"language": "es"}, "wikicaps has no captions in 'es'; its languages are de, fr, ru, en$"),
         (
             {"language": "ru", "pair": "de-en"},
@@ -93,7 +93,7 @@ def test_wikicaps_errors(wikicaps_folder):
             resolve_dataset("wikicaps", path=wikicaps_folder, **options)
     file = wikicaps_folder / "wikicaps_v1.0/img_de-en.tok.lc.filtered.test"
     file.write_text(file.read_text() + "x.png\teine Katze\n")
-    with pytest.raises(InputError, match="line 4, has 2 fields between tabs; expected are 3: image, de, en"):
+    with pytest.raises(InputError, match="line 4, has 2 fields between tabs; expected 3: image, de, en"):
         _text("wikicaps", path=wikicaps_folder, language="de")
 
 
@@ -104,7 +104,7 @@ def test_without_a_shared_folder(monkeypatch):
 
 
 def test_images_need_image_names(multi30k_folder):
-    with pytest.raises(InputError, match=r"multi30k_train.parquet has no image column .* to find images with"):
+    with pytest.raises(InputError, match=r"multi30k_train.parquet has no image column .*; name it with image_column="):
         _text("multi30k", path=multi30k_folder, split="train", images=multi30k_folder)
     with pytest.raises(InputError, match="a prompt needs class names"):
         resolve_dataset("multi30k", path=multi30k_folder, prompt="a {}")

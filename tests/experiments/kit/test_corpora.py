@@ -133,8 +133,8 @@ def test_without_network_it_says_which_file_to_bring(hub, name, table):
         ({"a": ["x"]}, {"words": "b"}, "has no column 'b'; it has a"),
         ({"tokens": [["x"]]}, {"tags": "tagz"}, "has no column 'tagz'"),
         ({"tokens": [["x"]], "tags": [["A", "B"]]}, {}, "row 1 of .* has 1 words but 2 tags"),
-        ({"tokens": [["x"], ["a", ""]]}, {}, "row 2 of column 'tokens' in .* is no list of words"),
-        ({"tokens": [3]}, {}, "row 1 of column 'tokens' in .* is no list of words"),
+        ({"tokens": [["x"], ["a", ""]]}, {}, "row 2 of column 'tokens' in .* is neither a list of words"),
+        ({"tokens": [3]}, {}, "row 1 of column 'tokens' in .* is neither a list of words"),
         ({"tokens": [[], []]}, {}, "has no sentence with a word in it"),
     ],
 )
@@ -149,7 +149,7 @@ def test_wrong_options(table, tmp_path):
             resolve_dataset(name, path=table, split="train")
     with pytest.raises(InputError, match="unknown split 'trian'; did you mean 'train'"):
         resolve_dataset("ptb", split="trian")
-    with pytest.raises(InputError, match="a prompt needs class names, and this data set has texts"):
+    with pytest.raises(InputError, match="a prompt needs class names, but this data set has its own texts"):
         resolve_dataset("treebank", prompt="a {}")
     (tmp_path / "t.txt").write_text("a b")
     with pytest.raises(InputError, match="has no column 'text'; it has sentence"):
@@ -201,7 +201,7 @@ def byte_pairs(*merged):
 
 def test_a_window_needs_its_tokenizer(table):
     for option in ({"window": 16}, {"tokenizer": "x"}):
-        with pytest.raises(InputError, match="window and tokenizer belong together"):
+        with pytest.raises(InputError, match="one of window and tokenizer is missing"):
             corpus(path=table, **option)
 
 

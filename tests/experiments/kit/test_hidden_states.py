@@ -173,7 +173,7 @@ def test_a_long_sentence_is_cut_and_counted_and_half_a_word_is_none(bert_pieces)
         ({"layers": [0, "last"]}, r'layers: it is \[0, "last"\]; expected all'),
         ({"layers": [True]}, r"layers: it is \[true\]; expected all"),
         ({"words": "last"}, "words"),
-        ({"seed": 1}, "seed and zero_bias are for freshly initialised models"),
+        ({"seed": 1}, "seed and zero_bias are for freshly initialized models"),
     ],
 )
 def test_wrong_options(bert_pieces, options, message):
@@ -193,7 +193,7 @@ def test_models_of_another_kind_are_refused(bert_pieces, hf_clip_folder, tmp_pat
     with pytest.raises(InputError, match="'a b' is neither an existing folder nor a name"):
         resolve_encoder("hidden-states:a b")
     encoder = load(f"hidden-states:{bert_pieces}")
-    with pytest.raises(InputError, match="gives several rows a text"):
+    with pytest.raises(InputError, match="gives several rows per text"):
         encoder.text_features(encoder.tokenize(["cat"]))
 
 
@@ -201,5 +201,5 @@ def test_slow_tokenizers_are_refused(bert_pieces, monkeypatch):
     encoder = load(f"hidden-states:{bert_pieces}")
     slow = type("SlowTokenizer", (), {"is_fast": False})()
     monkeypatch.setattr(encoder, "tokenizer", slow)
-    with pytest.raises(InputError, match="SlowTokenizer does not say which characters"):
+    with pytest.raises(InputError, match="SlowTokenizer does not tell which characters"):
         encoder.tokenize(["cat"])

@@ -185,10 +185,10 @@ def test_generalization_is_the_mean_over_draws(tmp_path):
     ("maps", "sentence"),
     [
         ([RAW, RAW], "two maps are called 'raw'"),
-        ([{"row": "w", "pipeline": ["whiten(2)[pooled]"]}], "the map 'w' has steps that learn; say on which data"),
+        ([{"row": "w", "pipeline": ["whiten(2)[pooled]"]}], "the map 'w' has steps that learn; set fit_on"),
         ([{"row": "n", "fit_on": "pairs"}], "the map 'n' learns nothing, so fit_on = 'pairs' means nothing"),
         ([{**WHITEN, "fit_on": "pair"}], "the map 'whitened' is fitted on 'pair', which is not set"),
-        ([{**WHITEN, "fit_on": "cifar"}], "known are pairs, train, test, prompts"),
+        ([{**WHITEN, "fit_on": "cifar"}], "expected one of pairs, train, test, prompts"),
     ],
 )
 def test_wrong_maps_are_one_sentence(maps, sentence, tmp_path):
@@ -253,7 +253,7 @@ def stored_probe(folder):
     ("change", "message"),
     [
         (lambda probe: probe.pop("train"), "the probe cifar100 has no train embeddings; set probe.train"),
-        (lambda probe: probe["test"].pop("text"), "images? embeddings, their labels, and text"),
+        (lambda probe: probe["test"].pop("text"), "images? embeddings, their labels, and the prompts"),
         (lambda probe: probe.update(train="scenes"), "train of a stored probe is a data set"),
         (lambda probe: probe["test"].update(imag="x"), "unknown key 'imag'; did you mean 'image'"),
     ],

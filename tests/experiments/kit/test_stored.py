@@ -79,14 +79,14 @@ def test_a_random_split_is_that_of_torch():
     [
         (
             {"model": "scenes-clip/fresh"},
-            "pairs has stored embeddings, which no model is needed for; set model to null",
+            "pairs has stored embeddings, which need no model; set model to null",
         ),
-        ({"pairs": "scenes"}, "pairs has scenes, which a model has to embed; set model"),
+        ({"pairs": "scenes"}, "pairs is the data set scenes, which a model has to embed; set model"),
         ({"pairs": {"embeddings": "x", "encodr": "y"}}, "unknown key 'encodr'; did you mean 'encoder'"),
         ({"pairs": {"embeddings": "x", "rows": [3, 3]}}, "rows = [3, 3]; expected [first, end]"),
         (
             {"pairs": {"embeddings": "x", "image": "y"}},
-            "either one file or folder, `embeddings`, or",
+            "either `embeddings`, one file or folder, or",
         ),
         ({"pairs": {"embeddings": "$NOWHERE/x"}}, "needs the environment variable NOWHERE, which is not set"),
     ],

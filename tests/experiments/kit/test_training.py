@@ -221,7 +221,7 @@ def test_a_damaged_checkpoint_begins_again(tmp_path, capsys, damage):
         path.write_bytes(damage)
     trainer = Counting()
     trainer.resume(Checkpoint(path))
-    assert trainer.number == 0 and "a.pt cannot be read, the training begins again" in capsys.readouterr().err
+    assert trainer.number == 0 and "a.pt cannot be read, so the training begins again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

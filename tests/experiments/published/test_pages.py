@@ -131,5 +131,5 @@ def test_a_number_of_a_finding_is_that_of_one_recorded_row():
     assert _recorded_text(rows, "value", {"n": 10000, "at__split": "test"}) == "0.5000 ± 0.0041"
     assert _recorded_text(rows, "null_values", {"n": 7}) == "0.20 ± 0.10"
     assert _recorded_text([], "value", {"n": 7}) == "–"
-    with pytest.raises(InputError, match="a finding names 3 recorded rows by"):
+    with pytest.raises(InputError, match="3 recorded rows match the selectors"):
         _recorded_text(rows, "value", {"split": "test"})

@@ -49,7 +49,7 @@ def test_selected_rows_with_their_origin(run, tmp_path):
 
 def test_an_unfinished_run_is_refused(run, tmp_path):
     (run / CELLS).unlink()
-    with pytest.raises(InputError, match="is no finished run; the same clip-geometry run continues it"):
+    with pytest.raises(InputError, match="is not a finished run; the same clip-geometry run continues it"):
         record_run(run, tmp_path / "docs")
 
 
@@ -61,7 +61,7 @@ def test_a_smoke_run_is_refused(run, tmp_path):
 
 def test_a_run_of_which_the_ledger_knows_nothing_is_refused(run, tmp_path):
     (run / "config.yaml").write_text("name: quickstart")
-    with pytest.raises(InputError, match="quickstart, of which no row is selected"):
+    with pytest.raises(InputError, match=r"no row of .*, a run of quickstart, is selected"):
         record_run(run, tmp_path / "docs")
 
 

@@ -63,7 +63,7 @@ def test_cosine_densities_and_means():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: singular_plane(IMAGE[:, :1]), "1 columns; singular directions need"),
+        (lambda: singular_plane(IMAGE[:, :1]), "1 columns; expected a common number"),
         (lambda: singular_plane(IMAGE, TEXT[:, :5]), "5 and 8 columns"),
         (lambda: singular_directions({"text": np.zeros((4, 3))}), "all rows of text are zero"),
     ],

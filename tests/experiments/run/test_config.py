@@ -27,5 +27,7 @@ def test_sweep_is_the_grid():
         with pytest.raises(InputError, match=r"the sweep over 'k, s\.t' has .*; expected a list of 2 values"):
             expand_sweep({"sweep": {"k, s.t": [value]}})
     for sweep in ({"k": 1}, {"k": []}, [1]):
-        with pytest.raises(InputError, match="'sweep' must map dotted keys to non-empty lists"):
+        with pytest.raises(
+            InputError, match="'sweep' has another form; expected a mapping of dotted keys to non-empty lists"
+        ):
             expand_sweep({"sweep": sweep})

@@ -105,7 +105,7 @@ def test_an_existing_file_is_taken_and_a_folder_is_not(tmp_path, monkeypatch):
         ("quickstrat", r"quickstrat does not exist and is not the name of a config; did you mean 'quickstart'\?"),
         ("isotropy", r"; did you mean 'tyshchuk2023/isotropy' or "),
         ("mine.yaml", r"mine.yaml does not exist .*; clip-geometry list configs names all [0-9]+"),
-        (".", r"\. is a directory; a YAML config file or the name of a config was expected"),
+        (".", r"\. is a directory; expected a YAML config file or the name of a config"),
     ],
 )
 def test_what_is_neither_a_file_nor_a_name_is_one_sentence(given, message, tmp_path, monkeypatch):

@@ -112,14 +112,14 @@ def test_what_is_no_list_of_parts_is_one_sentence(values, message):
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("parts.2.seed", "c: 'parts.2.seed' names no key of a part; expected parts.0.… to parts.1.…"),
-        ("parts.first.seed", "names no key of a part"),
-        ("parts.0", "names no key of a part"),
-        ("parts", "names no key of a part"),
+        ("parts.2.seed", "c: 'parts.2.seed' is not a key of a part; expected parts.0.… to parts.1.…"),
+        ("parts.first.seed", "is not a key of a part"),
+        ("parts.0", "is not a key of a part"),
+        ("parts", "is not a key of a part"),
         ("pipelin", "c: no part has the key 'pipelin'; did you mean 'pipeline'"),
         ("sweep.seed", "c: no part has the key 'sweep'"),
         ("experiment", "no part has the key 'experiment'"),
-        ("limit.size", "c: no part sets 'limit', so 'limit.size' has no section to stand in"),
+        ("limit.size", "c: no part sets 'limit', so 'limit.size' has no section to be set in"),
     ],
 )
 def test_a_change_of_nothing_is_one_sentence(key, message):

@@ -59,7 +59,7 @@ def test_several_labels():
         (lambda: single(labels=(None, None, -1, None)), "none of the 4 examples of t/all has a label; choose another"),
         (lambda: single(labels=(0, 1, 2, 0)), "t has the label 2; expected 0 to 1 for no, yes, and -1 or nothing for"),
         (lambda: single(labels=(0, 1, -2, 0)), "t has the label -2; expected 0 to 1"),
-        (lambda: single(labels=(1, 1, 1, 1)), "all 4 examples of t have the same label; a task needs at least two"),
+        (lambda: single(labels=(1, 1, 1, 1)), "all 4 examples of t have the same label; expected at least two"),
         (lambda: multi_label_task(TaskConfig(name="t"), {}, ()), "t has no words that have both a label and a vector"),
         (lambda: make_task("t", ["a"], np.zeros((1, 1), int), np.ones((1, 2), bool), "xy"), "all 1 examples of t have"),
         (lambda: single([[*"abc", "\ud800"]]), "t has the text '\\ud800', which is not Unicode; correct it"),

@@ -33,7 +33,7 @@ def test_embeddings_come_in_the_order_of_the_items(tmp_path, write_json, vectors
         ({"name": "task", "task": "wnl"}, "unknown task 'wnl'; did you mean 'wnli'"),
         (
             {"name": "task", "task": "wnli", "split": "test"},
-            "split=test beside a task of split train; set the split",
+            "split=test, but its task has split train; set the split",
         ),
     ],
 )
@@ -59,7 +59,7 @@ def test_equal_captions_are_one_item():
 
 
 def test_without_labels_it_is_one_sentence():
-    with pytest.raises(InputError, match="the image rows of photos carry no labels; choose a data set with classes"):
+    with pytest.raises(InputError, match="the image rows of photos have no labels; choose a data set with classes"):
         labeled_task("photos", Embeddings(VECTORS, "image"))
     with pytest.raises(InputError, match="all 5 examples of photos have the same label"):
         labeled_task("photos", Embeddings(VECTORS, "image", labels=np.ones(5)))
@@ -76,5 +76,5 @@ def test_examples_that_share_an_item_through_others_stay_together():
 
 
 def test_a_share_smaller_than_any_group_is_an_error():
-    with pytest.raises(InputError, match=r"held_out = 0\.3 of 4 examples: none can be held out"):
+    with pytest.raises(InputError, match=r"held_out = 0\.3 of 4 examples holds out none"):
         held_out([("a", "b"), ("b", "c"), ("d", "e"), ("e",)], 0.3, 0)

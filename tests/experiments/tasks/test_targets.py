@@ -32,8 +32,8 @@ def test_pairs_and_scores(shared, write_table):
         ({"label": [1.0, 2.0, 6.0, 1.0]}, "row 3 of .* has the score 6.0; expected a number from 0 to 5"),
         ({"label": ["1", "x", "2", "3"]}, "row 2 of .* has the score 'x'"),
         ({"label": ["1", "0_3", "2", "3"]}, "row 2 of .* has the score '0_3'"),
-        ({"label": [2.0, 2.0, 2.0, -1.0]}, "has 3 pairs with a score, all of them equal"),
-        ({"sentence2": [1, 2, 3, 4]}, "row 1 of column 'sentence2' in .* holds int; text was expected"),
+        ({"label": [2.0, 2.0, 2.0, -1.0]}, "all 3 scores in .* are equal"),
+        ({"sentence2": [1, 2, 3, 4]}, "row 1 of column 'sentence2' in .* holds int; expected text"),
     ],
 )
 def test_wrong_scores_are_one_sentence(shared, write_table, change, says):
@@ -44,12 +44,14 @@ def test_wrong_scores_are_one_sentence(shared, write_table, change, says):
 
 def test_a_table_without_the_columns(shared, write_table):
     path = write_table("s.parquet", text=["a", "b"], label=[0.0, 1.0])
-    with pytest.raises(InputError, match="has the columns text, label; stsb needs sentence1, sentence2, label"):
+    with pytest.raises(InputError, match="has the columns text, label; expected sentence1, sentence2, label"):
         stsb(path=path)
 
 
 def test_a_task_without_classes_is_not_classified():
-    with pytest.raises(ValidationError, match="the task stsb has no classes; clip-geometry list tasks names others"):
+    with pytest.raises(
+        ValidationError, match="the task stsb has no classes; choose another of clip-geometry list tasks"
+    ):
         TaskItemsConfig(task="stsb")
 
 
@@ -106,14 +108,17 @@ def test_the_split_chooses_the_file_and_the_limit_is_spread(tmp_path, monkeypatc
     [
         (
             [{**ROWS[0], "answers": {"text": ["Ada"], "answer_start": [1]}}],
-            "the answer 'Ada' to 'Who\\?' does not stand",
+            "the answer 'Ada' to 'Who\\?' is not at character",
         ),
-        ([{**ROWS[0], "answers": {"text": [""], "answer_start": [0]}}], "the answer '' to 'Who\\?' does not stand"),
-        ([{**ROWS[0], "answers": {"text": ["Ada"]}}], "answers that are no lists 'text' and 'answer_start'"),
-        ([{**ROWS[0], "answers": ["Ada"]}], "a question, context or answers of another type"),
+        (
+            [{**ROWS[0], "answers": {"text": [""], "answer_start": [0]}}],
+            "the answer '' to 'Who\\?' is not at character",
+        ),
+        ([{**ROWS[0], "answers": {"text": ["Ada"]}}], "answers that are not two lists 'text' and 'answer_start'"),
+        ([{**ROWS[0], "answers": ["Ada"]}], "a question, context or answers of a wrong type"),
         (
             [{"question": "Who?", "context": PASSAGE}],
-            "has the columns question, context; squad needs question, context",
+            "has the columns question, context; expected question, context",
         ),
         (ROWS[2:], "holds no questions with an answer"),
     ],

@@ -54,8 +54,8 @@ def test_a_table_with_one_class_says_what_was_left_out(write_table):
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"text": ["a"], "label": [1]}, "has the columns text, label; rte needs sentence1, sentence2, label"),
-        ({"sentence1": ["a"], "sentence2": ["a"]}, "has the columns sentence1, sentence2; rte needs"),
+        ({"text": ["a"], "label": [1]}, "has the columns text, label; expected sentence1, sentence2, label"),
+        ({"sentence1": ["a"], "sentence2": ["a"]}, "has the columns sentence1, sentence2; expected"),
         ({**PAIR, "sentence1": ["a", None, "b"]}, "row 2 of column 'sentence1' in"),
         ({**PAIR, "label": ["entailment", "entailed", "-"]}, "has the label 'entailed'; expected one of entailment"),
         ({**PAIR, "label": [[0], [1], [1]]}, "row 1 of"),

@@ -47,7 +47,12 @@ def test_supersenses(shared, write_json):
 @pytest.mark.parametrize(
     ("name", "file", "content", "sentence"),
     [
-        ("pos", "a.csv", "word,gloss\nx,y", "take full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_"),
+        (
+            "pos",
+            "a.csv",
+            "word,gloss\nx,y",
+            "expected full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_",
+        ),
         (
             "supersense",
             "a.json",
@@ -56,7 +61,12 @@ def test_supersenses(shared, write_json):
         ),
         ("supersense", "b.json", "[]", "of words and the lists of their supersenses was expected"),
         ("supersense", "c.json", "{", "of words and the lists of their supersenses was expected"),
-        ("supersense", "a.csv", "word1,word2\na,b", "lacks word1, word2 or wordN.attrs.supersenses.is_X; words_feat"),
+        (
+            "supersense",
+            "a.csv",
+            "word1,word2\na,b",
+            "lacks word1, word2 or wordN.attrs.supersenses.is_X; expected words_feat",
+        ),
     ],
 )
 def test_a_wrong_file_is_one_sentence(tmp_path, name, file, content, sentence):

@@ -177,9 +177,11 @@ def test_search_is_that_of_all_cosines():
     cosines = image[rows] @ text.T
     is_right = codes[rows][:, None] == codes
     near = {"atol": 1e-6}  # float32
-    np.testing.assert_allclose(scores.right, -np.sort(-cosines[is_right].reshape(-1, 2)), **near)
+    np.testing.assert_allclose(scores.right.scores[:, :2], -np.sort(-cosines[is_right].reshape(-1, 2)), **near)
+    assert np.isneginf(scores.right.scores[:, 2:]).all()
     wrong = -np.sort(-np.where(is_right, -9, cosines), axis=1)
-    np.testing.assert_allclose(scores.wrong, wrong[:, :LISTED], **near)
+    np.testing.assert_allclose(scores.wrong.scores, wrong[:, :LISTED], **near)
+    np.testing.assert_allclose(np.take_along_axis(cosines, scores.wrong.items, axis=1), scores.wrong.scores, **near)
     np.testing.assert_allclose(scores.mean, cosines.mean(1), **near)
     np.testing.assert_allclose(scores.std, cosines.std(1), atol=1e-5)
     assert scores.m == 9000
@@ -193,8 +195,8 @@ def test_a_query_does_not_find_itself():
     )
     cosines = x @ x.T
     others = cosines[~np.eye(200, dtype=bool)].reshape(200, 199)
-    assert scores.m == 199 and not np.isfinite(scores.right).any()
-    np.testing.assert_allclose(scores.wrong[:, 0], others.max(1), atol=1e-6)
+    assert scores.m == 199 and not np.isfinite(scores.right.scores).any()
+    np.testing.assert_allclose(scores.wrong.scores[:, 0], others.max(1), atol=1e-6)
     np.testing.assert_allclose(scores.std, others.std(1), atol=1e-5)
 
 
@@ -203,7 +205,7 @@ def test_first_results_in_subsets_are_those_of_smaller_searches():
     image, text = pairs(600)
     codes = np.arange(600)
     scores = search(cg.Embeddings(image, "i"), codes, cg.Embeddings(text, "t"), codes, codes)
-    found = first_results(scores, np.random.default_rng(0))
+    found = first_results(scores, 0)
     assert sorted(set(found.size)) == [150, 300, 600]
     rng, real = np.random.default_rng(1), []
     for _ in range(40):
@@ -220,13 +222,11 @@ def test_first_results_in_subsets_are_those_of_smaller_searches():
 def test_the_logistic_regression_recovers_its_weights():
     image, text = pairs(3000)
     codes = np.arange(3000)
-    found = first_results(
-        search(cg.Embeddings(image, "i"), codes, cg.Embeddings(text, "t"), codes, codes), np.random.default_rng(0)
-    )
+    found = first_results(search(cg.Embeddings(image, "i"), codes, cg.Embeddings(text, "t"), codes, codes), 0)
     truth = np.array([-9.0, 10.0, 4.0, 2.0, -0.3])
     p = 1 / (1 + np.exp(-truth[0] - found.columns @ truth[1:]))
     drawn = found._replace(right=np.random.default_rng(1).random(len(p)) < p)
-    intercept, *slopes = _logistic(drawn, drawn.weights(0.5))
+    intercept, *slopes = _logistic(drawn, 0.5)
     assert np.abs(intercept + drawn.columns @ slopes - np.log(p / (1 - p))).mean() < 0.1
 
 

@@ -134,10 +134,10 @@ def test_files_that_are_no_repairs(saved, tmp_path):
     with pytest.raises(InputError, match="not a map of clip-geometry; give one that fit wrote"):
         Pipeline.load(path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"is no readable \.safetensors file, damaged or cut short"):
+    with pytest.raises(InputError, match=r"is not a readable \.safetensors file: it is damaged or cut short"):
         Repair.load(path)
     path.write_bytes(b"hello, this is no repair")
-    with pytest.raises(InputError, match=r"no readable \.safetensors file"):
+    with pytest.raises(InputError, match=r"not a readable \.safetensors file"):
         Repair.load(path)
     with pytest.raises(
         InputError, match=r"does not exist; a repair \(.safetensors\) written by Repair.save was expected"

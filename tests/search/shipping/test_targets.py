@@ -150,7 +150,7 @@ def test_a_name_from_a_file_is_no_code(tmp_path, monkeypatch, to, repair, script
 def test_a_modality_from_a_file_is_no_path(tmp_path):
     repair = fitted("none")
     repair.terms_ = {("../image", "../image"): repair.terms_["image", "image"]}
-    with pytest.raises(InputError, match=r"'\.\./image' is no name of a modality"):
+    with pytest.raises(InputError, match=r"'\.\./image' is not a modality name"):
         ship(repair, "onnx", tmp_path / "onnx")
 
 

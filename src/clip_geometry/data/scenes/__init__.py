@@ -52,13 +52,13 @@ class _Scenes:
 
     seed: int
     split: str
-    chosen: np.ndarray
+    indices: np.ndarray
 
     def image(self, k: int) -> Image.Image:
-        return render(sample(self.seed, self.split, int(self.chosen[k])))
+        return render(sample(self.seed, self.split, int(self.indices[k])))
 
     def caption(self, per_image: int, language: str, k: int) -> str:
-        scene = sample(self.seed, self.split, int(self.chosen[k // per_image]))
+        scene = sample(self.seed, self.split, int(self.indices[k // per_image]))
         return caption(scene, k % per_image, language)
 
 
@@ -68,14 +68,14 @@ def load(config: ScenesConfig) -> Dataset:
     while True:  # until there are `size` scenes of the requested classes
         label = labels(config.seed, config.split, drawn)
         held_out = np.isin(label, HELD_OUT)
-        wanted = {"all": np.ones_like(held_out), "seen": ~held_out, "held_out": held_out}[config.classes]
-        chosen = np.flatnonzero(wanted)[: config.size]
-        if len(chosen) == config.size:
+        requested = {"all": np.ones_like(held_out), "seen": ~held_out, "held_out": held_out}[config.classes]
+        indices = np.flatnonzero(requested)[: config.size]
+        if len(indices) == config.size:
             break
         drawn *= 2
-    label = label[chosen]
-    scenes = _Scenes(config.seed, config.split, chosen)
-    ids = [f"scenes-{config.split}-{config.seed}-{index:06d}" for index in chosen]
+    label = label[indices]
+    scenes = _Scenes(config.seed, config.split, indices)
+    ids = [f"scenes-{config.split}-{config.seed}-{index:06d}" for index in indices]
     if config.prompt is not None:
         text = class_prompts(class_names(config.language), config.prompt, config.language)
     else:
@@ -151,10 +151,10 @@ def class_names(language: str = "en") -> tuple[str, ...]:
     words = vocabulary()[language]
     names = []
     for shape in SHAPES:
-        noun = words["shapes"][shape]
+        entry = words["shapes"][shape]
         for colour in COLOURS:
-            parts = {"colour": words["colours"][colour], "shape": noun["noun"]}
-            names.append(format(_Phrase(words["class_name"], parts, noun["gender"]), "nom"))
+            parts = {"colour": words["colours"][colour], "shape": entry["noun"]}
+            names.append(format(_Phrase(words["class_name"], parts, entry["gender"]), "nom"))
     return tuple(names)
 
 

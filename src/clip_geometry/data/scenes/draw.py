@@ -102,8 +102,8 @@ class _Draws:
         return tuple(common + self.between(-hue, hue) for _ in range(3))
 
     def permutation(self, n: int) -> tuple[int, ...]:
-        left = list(range(n))
-        return tuple(left.pop(self.below(len(left))) for _ in range(n))
+        remaining = list(range(n))
+        return tuple(remaining.pop(self.below(len(remaining))) for _ in range(n))
 
 
 def raw_words(seed: int, split: str, counter: Sequence[int], n: int) -> np.ndarray:
@@ -131,11 +131,11 @@ def sample(seed: int, split: str, index: int) -> Scene:
     size = draws.choice(MAIN_SIZES)
     radius = draws.between(*RADII[size])
     free = SIDE // 2 * PIXEL - PIXEL - radius  # largest distance of the main object from the center
-    x, y = (
-        SIDE // 2 * PIXEL
-        + (step * draws.between(free * 7 // 8, free) if step else draws.between(-free // 8, free // 8))
-        for step in PLACES[place]
-    )
+    center = []
+    for step in PLACES[place]:
+        offset = step * draws.between(free * 7 // 8, free) if step else draws.between(-free // 8, free // 8)
+        center.append(SIDE // 2 * PIXEL + offset)
+    x, y = center
     main = Thing(label, size, x, y, radius, draws.between(-12, 12), draws.tint(6, 6))
     return Scene(
         seed=seed,
@@ -161,11 +161,11 @@ def _extras(draws: _Draws, main: Thing) -> tuple[Thing, ...]:
         line = np.arange(radius + PIXEL, SIDE * PIXEL - radius - PIXEL + 1, PIXEL)
         free = np.ones((len(line), len(line)), dtype=bool)
         for thing in things:
-            away = (line[None, :] - thing.x) ** 2 + (line[:, None] - thing.y) ** 2
-            free &= away >= (radius + thing.radius + PIXEL) ** 2
-        down, right = np.nonzero(free)
-        k = draws.below(len(down))
-        x, y = line[right[k]].item(), line[down[k]].item()
+            squared_distance = (line[None, :] - thing.x) ** 2 + (line[:, None] - thing.y) ** 2
+            free &= squared_distance >= (radius + thing.radius + PIXEL) ** 2
+        rows, columns = np.nonzero(free)
+        k = draws.below(len(rows))
+        x, y = line[columns[k]].item(), line[rows[k]].item()
         things.append(Thing(label, "tiny", x, y, radius, draws.between(-12, 12), draws.tint(6, 6)))
     return tuple(things[1:])
 
@@ -181,9 +181,11 @@ FULL = _LINES * PIXEL
 def outlines() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return shape → (starts, ends) of the edges of its closed polygons in outlines.yaml, (m, 2) int64 each."""
     edges = {}
-    for shape, rings in read_yaml(Path(__file__).with_name("outlines.yaml")).items():
-        points = [np.array(ring) for ring in rings]
-        edges[shape] = np.concatenate(points), np.concatenate([np.roll(ring, -1, axis=0) for ring in points])
+    for shape, polygons in read_yaml(Path(__file__).with_name("outlines.yaml")).items():
+        points = [np.array(polygon) for polygon in polygons]
+        starts = np.concatenate(points)
+        ends = np.concatenate([np.roll(polygon, -1, axis=0) for polygon in points])
+        edges[shape] = starts, ends
     return edges
 
 
@@ -193,14 +195,16 @@ def coverage(thing: Thing) -> np.ndarray:
     Where a scan line crosses an edge of the outline, the coverage changes by the part of the pixel to the right of the
     crossing. A cumulative sum along the row converts these changes to the coverage.
     """
-    c, s = (round(RADIUS * turn(radians(thing.turn))) for turn in (cos, sin))
+    c = round(RADIUS * cos(radians(thing.turn)))
+    s = round(RADIUS * sin(radians(thing.turn)))
     rotation = np.array([[c, s], [-s, c]])
     starts, ends = (
         (points @ rotation * thing.radius) // RADIUS**2 + (thing.x, thing.y) for points in outlines()[thing.shape]
     )
     lines = PIXEL // (2 * _LINES) + np.arange(SIDE * _LINES) * (PIXEL // _LINES)
     edge, line = np.nonzero((starts[:, 1:] <= lines) != (ends[:, 1:] <= lines))
-    (x, y), (dx, dy) = starts[edge].T, (ends - starts)[edge].T
+    x, y = starts[edge].T
+    dx, dy = (ends - starts)[edge].T
     crossing = x + (lines[line] - y) * dx // dy
     pixel, part = np.divmod(crossing, PIXEL)
     change = (line // _LINES) * (SIDE + 1) + pixel

@@ -24,7 +24,7 @@ from clip_geometry.registry import InputError, shown
 LIMITS = {"num_hidden_layers": (1, 1000), "num_attention_heads": (1, 2**10), "hidden_size": (1, 2**17)}
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 UNLIMITED = 10**6  # transformers uses 1e30 if a tokenizer states no limit
-DAMAGED = "the tokenizer fails, its files are damaged or incomplete"
+DAMAGED = "the tokenizer fails because its files are damaged or incomplete"
 
 
 class HFConfig(SeededConfig, FreshOption):
@@ -69,7 +69,8 @@ def one_sentence(problem: str) -> Iterator[None]:
     """
     from transformers.utils import logging
 
-    before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
+    has_bar = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
@@ -81,11 +82,11 @@ def one_sentence(problem: str) -> Iterator[None]:
             raise
         why = f"{type(error).__name__}: {first_line(' '.join(str(error).split()))}"
         if "trust_remote_code" in str(error):
-            why = "it needs Python code of its own, which is never run"
+            why = "it needs its own Python code, which is never run"
         raise InputError(f"{problem} ({why})") from None
     finally:
-        logging.set_verbosity(before)
-        if bar:
+        logging.set_verbosity(verbosity)
+        if has_bar:
             logging.enable_progress_bar()
 
 
@@ -95,17 +96,17 @@ def read_settings(folder: Path, name: str) -> Any:
 
     read_config(folder, "a config of transformers")  # our reader has limits that transformers lacks
     loader: Any = AutoConfig
-    with one_sentence(f"{shown(folder)} holds no config of a transformer"):
+    with one_sentence(f"{shown(folder)} has no config of a transformer"):
         settings = loader.from_pretrained(str(folder), trust_remote_code=False)
-        parts = [settings, *(getattr(settings, part, None) for part in settings.sub_configs)]
-    for part in parts:
-        attention = getattr(part, "_attn_implementation", None)
+        configs = [settings, *(getattr(settings, key, None) for key in settings.sub_configs)]
+    for config in configs:
+        attention = getattr(config, "_attn_implementation", None)
         if "/" in str(attention):  # transformers would download and run it
-            raise InputError(f"the config of {name} names code of the hub, attention {shown(attention)}; take it out")
-        for key, (least, most) in LIMITS.items():
-            size = getattr(part, key, least)
-            if isinstance(size, int) and not least <= size <= most:
-                raise InputError(f"the config of {name} has {key} {shown(size)}; {least} to {most} were expected")
+            raise InputError(f"the config of {name} names code on the hub, attention {shown(attention)}; remove it")
+        for key, (minimum, maximum) in LIMITS.items():
+            size = getattr(config, key, minimum)
+            if isinstance(size, int) and not minimum <= size <= maximum:
+                raise InputError(f"the config of {name} has {key} {shown(size)}; {minimum} to {maximum} were expected")
     return settings
 
 
@@ -124,7 +125,7 @@ def from_settings(kind: Any, settings: Any, name: str, seed: int = 0) -> Any:
             return kind.from_config(settings, trust_remote_code=False)
         return kind(settings)
 
-    with one_sentence(f"transformers cannot build what the config of {name} describes"):
+    with one_sentence(f"transformers cannot build the model that the config of {name} describes"):
         with torch.device("meta"), bounded(name):
             build()
         with seeded(seed):
@@ -153,8 +154,9 @@ def load_model(loader: Any, folder: Path, name: str, settings: Any = None) -> An
     if drop_pooler(model):
         missing = {key for key in missing if not key.startswith("pooler.")}
     if missing:
-        what = f"{len(missing)} parameters of the architecture, {min(missing)!r} among them"
-        raise InputError(f"the weights of {name} lack {what}")
+        raise InputError(
+            f"the weights of {name} lack {len(missing)} parameters of the architecture, including {min(missing)!r}"
+        )
     return model
 
 
@@ -211,9 +213,12 @@ def revision_of(folder: Path, weights: Path | None) -> str:
 
     For a fresh model it has the versions that the initialization depends on instead of the weights.
     """
-    made_by = {name: version(name) for name in ("torch", "transformers")}
-    of_weights = {"versions": made_by} if weights is None else {"weights": sha256_of(weights)}
-    return digest({"folder": hub.folder_digest(folder), **of_weights})
+    facts: dict[str, Any] = {"folder": hub.folder_digest(folder)}
+    if weights is None:
+        facts["versions"] = {name: version(name) for name in ("torch", "transformers")}
+    else:
+        facts["weights"] = sha256_of(weights)
+    return digest(facts)
 
 
 # --- tokenizer
@@ -230,7 +235,7 @@ def load_tokenizer(folder: Path, config: Any = None, *, padding: bool = True) ->
     from transformers import AutoTokenizer
 
     loader: Any = AutoTokenizer
-    with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
+    with one_sentence(f"{shown(folder)} has no tokenizer that transformers can load"):
         tokenizer = loader.from_pretrained(str(folder), config=config, trust_remote_code=False)
         if padding and tokenizer.pad_token_id is None:
             raise InputError(f"the tokenizer in {folder} has no padding token, so texts cannot be embedded in batches")
@@ -247,8 +252,8 @@ def tokenize(tokenizer: Any, texts: Sequence[str], limit: int, padding: Literal[
         raise InputError(f"the text {shown(texts[int(lengths.argmin())])} has no tokens, so it has no embedding")
     # only texts that reach the limit can have been truncated, so only these are tokenized again, in full
     suspects = [text for text, length in zip(texts, lengths.tolist(), strict=True) if length >= limit]
-    uncut = [len(tokenizer(text, truncation=False, verbose=False)["input_ids"]) for text in suspects]
-    return Tokens(inputs, sum(length > limit for length in uncut))
+    full_lengths = [len(tokenizer(text, truncation=False, verbose=False)["input_ids"]) for text in suspects]
+    return Tokens(inputs, sum(length > limit for length in full_lengths))
 
 
 def token_counts(tokenizer: Any, texts: Sequence[str], limit: int) -> list[int]:
@@ -265,8 +270,10 @@ def check_ids(ids: torch.Tensor, embedding: Any, name: str) -> None:
     """Raise InputError if a token is outside the model's vocabulary, where torch would raise an IndexError."""
     highest = int(ids.max())
     if highest >= embedding.num_embeddings:
-        what = f"gives the token {highest}, but the model has {embedding.num_embeddings} tokens"
-        raise InputError(f"the tokenizer of {name} {what}; its folder holds files of two models")
+        raise InputError(
+            f"the tokenizer of {name} gives the token {highest}, but the model has {embedding.num_embeddings} tokens; "
+            "its folder holds files of two models"
+        )
 
 
 def context_length(tokenizer: Any, model: Any, name: str) -> int:
@@ -280,6 +287,8 @@ def context_length(tokenizer: Any, model: Any, name: str) -> int:
     stated = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None]
     limits = [int(limit) for limit in stated if isinstance(limit, int | float) and 0 < limit < UNLIMITED]
     if not limits or not all(isinstance(limit, int | float) for limit in stated):
-        what = f"the tokenizer and the config of {name} state {shown(stated)} as the number of tokens of a text"
-        raise InputError(f"{what}; set model_max_length in its tokenizer_config.json")
+        raise InputError(
+            f"the tokenizer and the config of {name} state {shown(stated)} as the number of tokens of a text; set "
+            "model_max_length in its tokenizer_config.json"
+        )
     return min(limits)

@@ -47,8 +47,10 @@ def find(config: HFClipConfig) -> tuple[Path, Path | None]:
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     kind = hf.read_config(folder, "a CLIP model in transformers' layout").get("model_type")
     if kind != "clip":
-        other = "cg.embed takes a SentenceTransformer, which may load others"
-        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads 'clip' models; {other}")
+        raise InputError(
+            f"{shown(folder)} holds a model of type {shown(kind)}, but hf-clip: loads only 'clip' models; cg.embed "
+            "also takes a SentenceTransformer, which may load others"
+        )
     return folder, hf.weights_of(config)
 
 
@@ -70,13 +72,16 @@ def image_processor(folder: Path, model: Any) -> Any:
 
     for name in [name for name in SETTINGS if (folder / name).exists()] or SETTINGS:
         read_json(folder / name, "the config of an image processor", SETTINGS[name])
-    with hf.one_sentence(f"{shown(folder)} holds no image processor that transformers can load"):
+    with hf.one_sentence(f"{shown(folder)} has no image processor that transformers can load"):
         processor = AutoImageProcessor.from_pretrained(str(folder), trust_remote_code=False)
-        given = tuple(processor(images=Image.new("RGB", (50, 40)), return_tensors="pt")["pixel_values"].shape[1:])
-    taken = (3, model.config.vision_config.image_size, model.config.vision_config.image_size)
-    if given != taken:
-        what = f"gives pixels of shape {given}, but the model takes {taken}"
-        raise InputError(f"the image processor in {shown(folder)} {what}; the folder holds files of two models")
+        pixels = processor(images=Image.new("RGB", (50, 40)), return_tensors="pt")["pixel_values"]
+        shape = tuple(pixels.shape[1:])
+    expected = (3, model.config.vision_config.image_size, model.config.vision_config.image_size)
+    if shape != expected:
+        raise InputError(
+            f"the image processor in {shown(folder)} gives pixels of shape {shape}, but the model takes {expected}; "
+            "the folder holds files of two models"
+        )
     return processor
 
 

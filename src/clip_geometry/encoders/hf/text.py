@@ -139,7 +139,8 @@ def load(config: HFTextConfig, device: torch.device) -> TextEncoder:
     layers = model.config.num_hidden_layers
     if not -layers - 1 <= config.layer <= layers:
         raise InputError(f"{config.model} has layers 0 to {layers} (0: the embeddings), but layer = {config.layer}")
-    pool, width = POOLINGS[config.pooling], model.config.hidden_size
+    pool = POOLINGS[config.pooling]
+    width = model.config.hidden_size
     return TextEncoder(config, device, model, hf.load_tokenizer(folder), pool, width, facts, layer=config.layer)
 
 

@@ -1,6 +1,7 @@
 """Matches: how likely the first result of a search is right, and which cutoffs accept few wrong results."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
@@ -14,6 +15,7 @@ from clip_geometry.config import Config, digest, validate
 from clip_geometry.display.numbers import percent
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_json
+from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.io.reading import parse_json
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.paths import existing_file
@@ -23,7 +25,7 @@ from clip_geometry.rows.arguments import real_number, seed_number
 from clip_geometry.search.checks.copies import too_near
 from clip_geometry.search.matching.model import Interval, MatchModel, origin
 from clip_geometry.search.matching.roc import Roc
-from clip_geometry.search.matching.scores import FirstResults, SearchScores, first_results, search
+from clip_geometry.search.matching.scores import Best, FirstResults, SearchScores, first_results, search
 from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, require_one_space
 
 if TYPE_CHECKING:
@@ -36,12 +38,12 @@ LEAST = 60  # fewest queries with an answer
 LEAST_RIGHT = 10  # fewest right first results that can be told from wrong ones
 QUERIES = 5000  # most queries per direction
 PRODUCTS = 3 * 10**9  # most scores per direction; more rows get fewer queries
-FOLDS = 10
-DRAWS = 200  # of the bootstrap
+BLOCKS = 20  # folds of the cross-fitting, and blocks of the jackknife
+Z = 1.645  # standard errors on either side of a number in its 90% interval
+SURE = 2.33  # standard errors by which the AUC must exceed that of chance
 RATES = (0.01, 0.05, 0.1)  # false accepts in the table
 GRID = np.union1d(np.geomspace(0.001, 0.999, 121), RATES)  # false accepts in the file
 RIDGE = 1000.0  # inverse of the penalty; bounds the weights if a cutoff separates all results
-CHANCE = 0.01  # share of bootstrap draws whose AUC may be at chance level or below
 LEGEND = (
     "cutoff: accept a first result if its probability is above; false accepts: share of the wrong first results above",
     "(90% interval over items, which the model was not fitted on); the share of queries with an answer is assumed",
@@ -190,20 +192,6 @@ def read_match(path: str | Path) -> Match:
     return Match(validate(_File, values, shown(file)).models)
 
 
-class JudgedResults(NamedTuple):
-    """First results in the whole index, (r,) each; `values` are log odds of a model that was fitted on other items."""
-
-    values: np.ndarray
-    scores: np.ndarray
-    right: np.ndarray
-    expected: np.ndarray
-    weights: np.ndarray
-    item: np.ndarray
-
-    def take(self, chosen: np.ndarray) -> "JudgedResults":
-        return JudgedResults(*(each[chosen] for each in self))
-
-
 def match(
     image: Any,
     text: Any = None,
@@ -224,8 +212,8 @@ def match(
     to the second cosine; and log m. It is fitted on searches of the given items, once with and once without the right
     items of each query in the index, which also take place in random halves and quarters of the index.
 
-    The numbers in the table are those of items that the model was not fitted on (ten folds). Their intervals are 90%
-    intervals of a bootstrap over queries.
+    The numbers in the table are those of items that the model was not fitted on (20 folds). Their 90% intervals are
+    those of a jackknife over 20 blocks of items, which leaves them out as queries and in the index.
 
     Args:
         image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
@@ -260,7 +248,7 @@ def match(
     seed = seed_number(seed)
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     require_one_space(sets, "one index")
-    codes, groups = _relevance(sets, relevant, paired=anchors is None)
+    codes, items = _relevance(sets, relevant, paired=anchors is None)
     queries, directions = sets, [*permutations(sets, 2)] if len(sets) > 1 else [(name, name) for name in sets]
     if anchors is not None:
         queries = _anchors(anchors, sets)
@@ -278,7 +266,7 @@ def match(
                 raise InputError(f"all scores of each {query} query are equal; expected {item} items that differ")
             if same and not labeled:
                 scores = _with_near_duplicates(scores)
-            answers = int(np.isfinite(scores.right[:, 0]).sum())
+            answers = int(np.isfinite(scores.right.scores).any(1).sum())
             name, known = f"{query}_to_{item}", anchors is None
             if answers < LEAST and same and not labeled:
                 known = False
@@ -290,11 +278,22 @@ def match(
                 continue
             origins = {"query": origin(queries[query]), "item": origin(sets[item])}
             facts = {"query": query, "item": item, "dim": sets[item].dim, "origins": origins}
-            group = (groups[query] if anchors is None else np.arange(n))[rows]
-            models[name], results[name] = _fitted(scores, group, answerable if known else None, facts, rng)
+            own = items[query] if anchors is None else -1 - np.arange(n)
+            blocks = _blocks(own[rows], items[item], rng)
+            models[name], results[name] = _fitted(scores, blocks, answerable if known else None, seed, facts)
     if not models:
         raise InputError(next(iter(skipped.values())))
     return Match(models, results, skipped)
+
+
+def _blocks(queries: np.ndarray, items: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return random blocks of the queries and of the items of the index; rows of one item are in one block."""
+    numbers, position = np.unique(np.concatenate([queries, items]), return_inverse=True)
+    asked = np.isin(numbers, queries)
+    block = np.empty(len(numbers), dtype=int)
+    for some in (asked, ~asked):  # the queries may be a small sample
+        block[some] = rng.permutation(some.sum()) % BLOCKS
+    return block[position[: len(queries)]], block[position[len(queries) :]]
 
 
 def _anchors(anchors: Any, sets: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
@@ -339,70 +338,123 @@ def _relevance(
 
 def _with_near_duplicates(scores: SearchScores) -> SearchScores:
     """Count a nearest row as right if it is much nearer than the distances of the other rows let expect."""
-    distances = np.sqrt(np.maximum(0, 2 - 2 * scores.wrong[:, :2]))
-    tail = too_near(np.maximum(distances[:, 0], EQUAL * np.median(distances[:, 0])))
+    squares = np.maximum(0, 2 - 2 * scores.wrong.scores)
+    distances = np.sqrt(squares[:, 0])
+    tail = too_near(np.maximum(distances, EQUAL * np.median(distances)))
     if tail is None:
         return scores
-    near = 2 - 2 * scores.wrong <= tail.limit**2
-    right = np.where(near, scores.wrong, -np.inf)[:, : scores.right.shape[1]]
-    return scores._replace(right=right, wrong=-np.sort(-np.where(near, -np.inf, scores.wrong), axis=1))
+    near, known = squares <= tail.limit**2, scores.right.scores.shape[1]
+    right = Best(*(each[:, :known] for each in scores.wrong))
+    right = right._replace(scores=np.where(near[:, :known], right.scores, -np.inf))
+    return replace(
+        scores, right=right, wrong=scores.wrong._replace(scores=np.where(near, -np.inf, scores.wrong.scores))
+    )
+
+
+class JudgedResults(NamedTuple):
+    """First results in the whole index, (r,) each.
+
+    Args:
+        values: Log odds of a model (without pairs, z-scores).
+        cosines: Cosines of the first results.
+        right: Whether they are right.
+        expected: Half of `right` and half of the probability, which gives cutoffs with less variance.
+        weights: Weights for the share of queries with an answer.
+    """
+
+    values: np.ndarray
+    cosines: np.ndarray
+    right: np.ndarray
+    expected: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, results: FirstResults, values: np.ndarray, answerable: float | None) -> "JudgedResults":
+        weights = results.weights(answerable or 0.5)
+        expected = results.right if answerable is None else (results.right + expit(values)) / 2
+        return cls(values, results.columns[:, 0], results.right, expected, weights)
+
+    def take(self, chosen: np.ndarray) -> "JudgedResults":
+        return JudgedResults(*(each[chosen] for each in self))
+
+    def cutoffs(self, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cutoffs for some rates of false accepts, and the shares of right results that they keep."""
+        return Roc(self.values, self.expected).cutoffs(self.weights, rates)
 
 
 def _fitted(
-    scores: SearchScores,
-    groups: np.ndarray,
-    answerable: float | None,
-    facts: Mapping[str, Any],
-    rng: np.random.Generator,
+    scores: SearchScores, blocks: tuple[np.ndarray, np.ndarray], answerable: float | None, seed: int, facts: Any
 ) -> tuple[MatchModel, JudgedResults]:
     """Fit the model of one direction, and find its cutoffs on items that it was not fitted on.
 
-    If `answerable` is None, no right results are known: the cutoffs are for the z-score of `features`.
+    Without each block of items, as queries and in the index, the model is fitted again. It judges the queries of the
+    block, and its own cutoffs give the standard errors, by the jackknife.
+
+    Args:
+        scores: The scores of all queries.
+        blocks: The blocks of the queries, (q,), and of the items, (m,); −1 for items that are never left out.
+        answerable: Share of queries with an answer; None if no right results are known. Then the cutoffs are for the
+            z-score of `features`.
+        seed: Seed of the subsets.
+        facts: Further fields of the model.
     """
-    results = first_results(scores, rng)
-    if answerable is None:
-        results = results.take(~results.answerable)
-    weights = results.weights(answerable or 0.5)
-    items, group = np.unique(groups, return_inverse=True)
-    item = group[results.query]
-    values, expected, coefficients = results.columns[:, 1], results.right, None
-    if answerable is not None:
-        fold, values = (rng.permutation(len(items)) % FOLDS)[item], np.empty(len(weights))
-        for number in range(FOLDS):
-            held_out = fold == number
-            intercept, *slopes = _logistic(results.take(~held_out), weights[~held_out])
-            values[held_out] = intercept + results.columns[held_out] @ slopes
-        coefficients = _logistic(results, weights)
-        expected = (results.right + expit(values)) / 2  # half outcome, half probability: cutoffs with less variance
+    results = first_results(scores, seed)
+    results = results if answerable is not None else results.take(~results.answerable)
+    values, replicates = np.empty(len(results.size)), []
+    for block in range(BLOCKS):
+        queries, items = (each == block for each in blocks)
+        part = first_results(scores.without(items), seed, ~queries)
+        part = part if answerable is not None else part.take(~part.answerable)
+        model = _logistic(part, answerable)
+        held_out = queries[results.query]
+        values[held_out] = _values(model, results.columns[held_out])
+        judged = JudgedResults.of(part, _values(model, part.columns), answerable)
+        replicates.append(_numbers(judged.take(part.size == part.size.max()), answerable))
+    judged = JudgedResults.of(results, values, answerable)
     sizes = np.unique(results.size).tolist()
-    whole = results.size == sizes[-1]
-    judged = JudgedResults(values, results.columns[:, 0], results.right, expected, weights, item).take(whole)
-    numbers, auc = _with_intervals(judged, answerable is not None, len(items), rng)
-    curves = [
-        Roc(values[chosen], expected[chosen]).cutoffs(weights[chosen], GRID)
-        for chosen in (results.size == size for size in sizes)
-    ]
-    enough = answerable is None or judged.right.sum() >= LEAST_RIGHT
+    curves = [judged.take(results.size == size).cutoffs(GRID) for size in sizes]
+    judged = judged.take(results.size == sizes[-1])
+    numbers = _numbers(judged, answerable)
+    errors = {name: jackknife(each[name] for each in replicates) for name in numbers}
+    identifies = answerable is None or (
+        judged.right.sum() >= LEAST_RIGHT and numbers["auc"] - SURE * errors["auc"] > 0.5
+    )
     model = MatchModel(
         **facts,
         answerable=answerable,
-        coefficients=coefficients,
-        identifies=bool(enough and np.quantile(auc, CHANCE) > 0.5),
+        coefficients=_logistic(results, answerable),
+        identifies=bool(identifies),
         sizes=tuple(sizes),
         false_accepts=tuple(GRID.tolist()),
         cutoffs=tuple(tuple(cutoffs.tolist()) for cutoffs, _ in curves),
         shares_kept=tuple(tuple(kept.tolist()) for _, kept in curves if answerable is not None),
-        scores=(float(judged.scores.min()), float(judged.scores.max())),
-        numbers=numbers,
+        scores=(float(judged.cosines.min()), float(judged.cosines.max())),
+        numbers={name: _interval(value, errors[name]) for name, value in numbers.items()},
     )
     return model, judged
 
 
-def _logistic(results: FirstResults, weights: np.ndarray) -> tuple[float, ...]:
-    """Return the intercept and the weights of the columns; the share of right results if there are too few of them."""
+def _interval(value: float, error: float) -> Interval:
+    """Return the value and the ends of its 90% interval; all numbers but z-scores lie between 0 and 1."""
+    low, high = value - Z * error, value + Z * error
+    return value, max(low, 0.0) if value >= 0 else low, min(high, 1.0) if value <= 1 else high
+
+
+def _values(coefficients: tuple[float, ...] | None, columns: np.ndarray) -> np.ndarray:
+    """Return the log odds of first results or, without a model, their z-scores."""
+    return columns[:, 1] if coefficients is None else coefficients[0] + columns @ np.array(coefficients[1:])
+
+
+def _logistic(results: FirstResults, answerable: float | None) -> tuple[float, ...] | None:
+    """Return the intercept and the weights of the columns; None if no right results are known.
+
+    If too few results are right, the intercept is that of their share, and the weights are 0.
+    """
     from sklearn.linear_model import LogisticRegression
 
-    right, columns = results.right, results.columns
+    if answerable is None:
+        return None
+    right, columns, weights = results.right, results.columns, results.weights(answerable)
     if right.sum() < LEAST_RIGHT:
         share = (right.sum() + 0.5) / (len(right) + 1)
         return (float(logit(share)), 0.0, 0.0, 0.0, 0.0)
@@ -414,46 +466,25 @@ def _logistic(results: FirstResults, weights: np.ndarray) -> tuple[float, ...]:
     return (float(np.ravel(fit.intercept_)[0] - mean @ slopes), *slopes.tolist())
 
 
-def _with_intervals(
-    judged: JudgedResults, known: bool, items: int, rng: np.random.Generator
-) -> tuple[dict[str, Interval], np.ndarray]:
-    """Return the numbers of the table with 90% intervals, and the AUC of all draws of the bootstrap.
-
-    If right results are not `known`, the cutoffs are the only numbers, and the AUC is 1.
-    """
-    ours, by_cosine = Roc(judged.values, judged.right), Roc(judged.scores, judged.right)
-    rocs = {"": Roc(judged.values, judged.expected), "[cosine]": by_cosine}
-
-    def numbers(weights: np.ndarray) -> dict[str, float]:
-        values = (
-            {}
-            if not known
-            else {
-                "right": float(np.average(judged.right, weights=weights)),
-                "auc": ours.auc(weights),
-                "auc[cosine]": by_cosine.auc(weights),
-                **dict(zip(("best[cosine]", "accuracy[cosine]"), by_cosine.most_accurate(weights), strict=True)),
-            }
-        )
-        for suffix, roc in rocs.items() if known else [("", rocs[""])]:
-            cutoffs, kept = roc.cutoffs(weights, np.array(RATES))
-            cutoffs = expit(cutoffs) if known and not suffix else cutoffs
-            values |= {f"cutoff{suffix}@{rate:g}": value for rate, value in zip(RATES, cutoffs.tolist(), strict=True)}
-            if known:
-                values |= {f"kept{suffix}@{rate:g}": value for rate, value in zip(RATES, kept.tolist(), strict=True)}
-        return values
-
-    values = numbers(judged.weights)
-    draws = [list(numbers(judged.weights * drawn[judged.item]).values()) for drawn in _bootstrap(items, rng)]
-    low, high = np.quantile(draws, [0.05, 0.95], axis=0).tolist()
-    auc = np.array(draws)[:, list(values).index("auc")] if known else np.ones(1)
-    return {name: (value, low[k], high[k]) for k, (name, value) in enumerate(values.items())}, auc
-
-
-def _bootstrap(items: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield how often each item is drawn, (items,), in samples of all items with replacement."""
-    for _ in range(DRAWS):
-        yield rng.multinomial(items, np.full(items, 1 / items)).astype(float)
+def _numbers(judged: JudgedResults, answerable: float | None) -> dict[str, float]:
+    """Return the numbers of the table; without pairs, the cutoffs only."""
+    cutoffs, kept = judged.cutoffs(np.array(RATES))
+    if answerable is None:
+        return {f"cutoff@{rate:g}": float(cutoff) for rate, cutoff in zip(RATES, cutoffs, strict=True)}
+    by_cosine = Roc(judged.cosines, judged.right)
+    best, accuracy = by_cosine.most_accurate(judged.weights)
+    numbers = {
+        "right": float(np.average(judged.right, weights=judged.weights)),
+        "auc": Roc(judged.values, judged.right).auc(judged.weights),
+        "auc[cosine]": by_cosine.auc(judged.weights),
+        "best[cosine]": best,
+        "accuracy[cosine]": accuracy,
+    }
+    flat = by_cosine.cutoffs(judged.weights, np.array(RATES))
+    columns = {"cutoff": expit(cutoffs), "kept": kept, "cutoff[cosine]": flat[0], "kept[cosine]": flat[1]}
+    return numbers | {
+        f"{name}@{r:g}": float(v) for name, each in columns.items() for r, v in zip(RATES, each, strict=True)
+    }
 
 
 def _verdict(model: MatchModel) -> list[str]:

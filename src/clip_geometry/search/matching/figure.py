@@ -30,7 +30,7 @@ def draw(models: Mapping[str, MatchModel], results: "Mapping[str, JudgedResults]
         _risk(panels[1], judged)
         probability, weights = expit(judged.values), judged.weights
         _distributions(panels[2], probability, judged.right, weights, "probability")
-        _distributions(panels[3], judged.scores, judged.right, weights, "cosine of the first result")
+        _distributions(panels[3], judged.cosines, judged.right, weights, "cosine of the first result")
         if model.identifies:
             for rate, style in ((0.01, DOTTED), (0.05, DASHED)):
                 label = f"{percent(rate)} false accepts"
@@ -61,7 +61,7 @@ def _reliability(axes: Axes, judged: "JudgedResults") -> None:
 def _risk(axes: Axes, judged: "JudgedResults") -> None:
     """Draw the share of wrong results among those that are accepted against their share, for falling cutoffs."""
     wrong_weights = judged.weights * ~judged.right
-    scores = (("probability", judged.values, INK, "-"), ("cosine", judged.scores, NEUTRAL, DASHED))
+    scores = (("probability", judged.values, INK, "-"), ("cosine", judged.cosines, NEUTRAL, DASHED))
     for label, score, color, style in scores:
         order = np.argsort(-score)
         accepted = np.cumsum(judged.weights[order])

@@ -1,5 +1,6 @@
 """The scores of first results with and without an answer in the index, for indexes of several sizes."""
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,26 +14,42 @@ from clip_geometry.search.matching.model import features
 
 BLOCK = 8192  # rows of the index per product
 LISTED = 64  # best wrong scores kept per query, of which a quarter of the index contains two almost surely
-ANSWERS = 2  # best right scores kept per query: the first result and the second, to which it has its margin
+ANSWERS = 16  # best right scores kept per query
 DRAWS = {1.0: 1, 0.5: 4, 0.25: 8}  # share of the index: number of random subsets of it that each query searches
 MANY = 1000  # queries from which fewer subsets are precise enough
 
 
-class SearchScores(NamedTuple):
+class Best(NamedTuple):
+    """The best scores of each query, (q, k), descending, and their items; −inf where there are fewer."""
+
+    scores: np.ndarray
+    items: np.ndarray
+
+
+@dataclass(frozen=True)
+class SearchScores:
     """What a search of the index found for each of q queries.
 
     Args:
-        right: (q, 2) best scores of right items, descending; −inf where there are fewer.
-        wrong: (q, 64) best scores of wrong items, likewise.
+        right: The best right items, k = 16.
+        wrong: The best wrong items, k = 64.
         mean, std: (q,) mean and standard deviation of all scores of the query.
         m: Number of items in the index.
     """
 
-    right: np.ndarray
-    wrong: np.ndarray
+    right: Best
+    wrong: Best
     mean: np.ndarray
     std: np.ndarray
     m: int
+
+    def without(self, left_out: np.ndarray) -> "SearchScores":
+        """Return the scores in an index without some items, given as a mask, (m,)."""
+        right, wrong = (
+            best._replace(scores=np.where(left_out[best.items], -np.inf, best.scores))
+            for best in (self.right, self.wrong)
+        )
+        return replace(self, right=right, wrong=wrong, m=self.m - int(left_out.sum()))
 
 
 class FirstResults(NamedTuple):
@@ -88,7 +105,7 @@ def search(
     rows = unit_rows(StreamedRows.of(queries.vectors)[torch.from_numpy(numbers)], name=queries.modality).float()
     wanted = torch.from_numpy(query_codes[numbers])[:, None]
     q, n, d = len(rows), len(items), items.dim
-    right, wrong = torch.full((q, ANSWERS), -torch.inf), torch.full((q, LISTED), -torch.inf)
+    right, wrong = ((torch.full((q, k), -torch.inf), torch.zeros(q, k, dtype=torch.long)) for k in (ANSWERS, LISTED))
     total, gram = torch.zeros(d, dtype=torch.float64), torch.zeros(d, d, dtype=torch.float64)
     shift = torch.zeros(d)  # near the mean, so that float32 rounds little
     blocks = unit_blocks(StreamedRows.of(items.vectors), name=items.modality, size=BLOCK, dtype=torch.float32)
@@ -99,9 +116,10 @@ def search(
             own = np.flatnonzero((start <= numbers) & (numbers < start + len(block)))
             scores[own, numbers[own] - start] = -torch.inf
         is_right = wanted == torch.from_numpy(item_codes[start : start + len(block)])
-        right = _highest(right, torch.where(is_right, scores, -torch.inf), ANSWERS)
-        scores[is_right] = -torch.inf
-        wrong = _highest(wrong, scores, LISTED)
+        if is_right.any():
+            right = _highest(right, torch.where(is_right, scores, -torch.inf), start)
+            scores[is_right] = -torch.inf
+        wrong = _highest(wrong, scores, start)
         shift = block.mean(0) if number == 0 else shift
         total += (block - shift).sum(0)
         gram += (block - shift).T @ (block - shift)
@@ -115,38 +133,59 @@ def search(
         variance = (n * (variance + mean.square()) - 1) / (n - 1) - others.square()
         mean, n = others, n - 1
     std = variance.clamp(min=0).sqrt()
-    answers, others, means, stds = (each.numpy().astype(np.float64) for each in (right, wrong, mean, std))
-    return SearchScores(answers, others, means, stds, n)
+    best_right, best_wrong = (
+        Best(values.numpy().astype(np.float64), places.numpy()) for values, places in (right, wrong)
+    )
+    return SearchScores(best_right, best_wrong, mean.numpy(), std.numpy(), n)
 
 
-def _highest(known: torch.Tensor, scores: torch.Tensor, k: int) -> torch.Tensor:
-    """Return the k highest scores of each query, descending, given those of earlier blocks."""
-    here = scores.topk(min(k, scores.shape[1]), dim=1).values
-    return torch.cat([known, here], dim=1).topk(k, dim=1).values
+Ranked = tuple[torch.Tensor, torch.Tensor]  # scores and items of each query, (q, k), descending
 
 
-def first_results(scores: SearchScores, rng: np.random.Generator) -> FirstResults:
+def _highest(known: Ranked, scores: torch.Tensor, start: int) -> Ranked:
+    """Return the highest scores of each query, from earlier ones and those of a block of items that begins at `start`."""
+    k = known[0].shape[1]
+    here, places = scores.topk(min(k, scores.shape[1]), dim=1)
+    values, order = torch.cat([known[0], here], dim=1).topk(k, dim=1)
+    return values, torch.cat([known[1], places + start], dim=1).gather(1, order)
+
+
+def first_results(scores: SearchScores, seed: int, asked: np.ndarray | None = None) -> FirstResults:
     """Return the first results of all queries in the index and in random halves and quarters of it.
 
     Each query searches subsets of its own. It has two results in each: one as if it had no answer, from the wrong items
-    only, and one with its best right items, if it has any. The subsets need no search, because they are subsets of the
-    scores. Sizes teach how the probability depends on the size of the index, and draws add precision.
+    only, and one with its right items in the subset, if there are any; a single right item is in every subset. The
+    subsets need no search, because they are subsets of the scores. Sizes teach how the probability depends on the size
+    of the index, and draws add precision.
+
+    Args:
+        scores: The scores in the whole index.
+        seed: Seed of the subsets; a query has the same ones whatever `asked` is.
+        asked: (q,) mask of the queries to use; default: all.
     """
-    parts, numbers = [], np.arange(len(scores.right))
+    rng = np.random.default_rng(seed)
+    asked = np.ones(len(scores.mean), dtype=bool) if asked is None else asked
+    asked = asked & (scores.std > 0)
+    single = np.isfinite(scores.right.scores).sum(1, keepdims=True) == 1
+    parts = []
     for share, draws in DRAWS.items():
         size = max(2, round(share * scores.m))
-        for _ in range(max(1, draws * MANY // max(MANY, len(numbers)))):
-            kept = rng.random(scores.wrong.shape) < share
-            wrong = _two_best(np.where(kept, scores.wrong, -np.inf))
-            both = _two_best(np.concatenate([scores.right, wrong], axis=1))
-            is_right = scores.right[:, 0] > wrong[:, 0]
-            for answerable, top in ((False, wrong), (True, both)):
-                known = np.isfinite(top).all(1) & (scores.std > 0)
+        for _ in range(max(1, draws * MANY // max(MANY, len(asked)))):
+            right, wrong = (
+                np.where(rng.random(best.scores.shape) < share, best.scores, -np.inf)
+                for best in (scores.right, scores.wrong)
+            )
+            right = np.where(single, scores.right.scores, right)
+            first_wrong, both = _two_best(wrong), _two_best(np.concatenate([right, wrong], axis=1))
+            best_right = right.max(1)
+            for answerable, top in ((False, first_wrong), (True, both)):
+                known = asked & np.isfinite(top).all(1)
                 if answerable:
-                    known &= np.isfinite(scores.right[:, 0])
+                    known &= np.isfinite(best_right)
                 columns = features(top[known], scores.mean[known], scores.std[known], size)
+                is_right = (best_right > first_wrong[:, 0])[known] & answerable
                 same = np.ones(len(columns), dtype=int)
-                parts.append((columns, is_right[known] & answerable, same == answerable, numbers[known], same * size))
+                parts.append((columns, is_right, same == answerable, np.flatnonzero(known), same * size))
     return FirstResults(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 

@@ -9,17 +9,10 @@ import numpy as np
 import torch
 
 from clip_geometry.display.origin import with_options
-from clip_geometry.results import Row
+from clip_geometry.results import Record, Row
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig, WordEmbeddings, sampled
 from clip_geometry_experiments.cai2021.contextual.figures import draw_contextual, sentences
-from clip_geometry_experiments.cai2021.contextual.rows import (
-    LIDS,
-    cluster_rows,
-    cosine_rows,
-    dimension_rows,
-    row,
-    size_rows,
-)
+from clip_geometry_experiments.cai2021.contextual.rows import LIDS, cluster_rows, cosine_rows, dimension_rows, size_rows
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 
 
@@ -58,15 +51,16 @@ class Contextual(Experiment):
         embeddings = words.rows(layer)
         x = np.require(embeddings.vectors, requirements=["C", "W"])  # torch needs writable arrays
         sample = sampled(len(x), config.sample, config.seed)
-        size, types = {"n": len(x), "d": x.shape[1]}, words.types(embeddings)
-        found = (*cosine_rows(torch.from_numpy(x), types), *cluster_rows(x, types, sample, config))
-        rows: list[Row] = [{**size, **each} for each in found]  # clusters are chosen on fewer rows
+        types = words.types(embeddings)
+        records = [*cosine_rows(torch.from_numpy(x), types), *cluster_rows(x, types, sample, config)]
+        size = {"n": len(x), "d": x.shape[1]}
+        rows: list[Row] = [{**size, **record} for record in records]  # clusters are chosen on fewer rows
         rows += dimension_rows(x, sample, config)
         if layer is None:
             rows += size_rows(*x.shape)
         else:
-            rows = [{**each, "at": {"layer": layer, **each["at"]}} for each in rows]
-        return [{**words.context(), **each} for each in rows]
+            rows = [{**row, "at": {"layer": layer, **row["at"]}} for row in rows]
+        return [{**words.context(), **row} for row in rows]
 
     def _mean_rows(self) -> list[Row]:
         """Average the dimensions over the layers, whose rows are already written; Table 3 has one mean per model.
@@ -76,22 +70,23 @@ class Contextual(Experiment):
         """
         layers = self._in_context
         note = f"mean of the layers {', '.join(map(str, layers))}"
-        found: dict[tuple[str, bool], list[Row]] = {}
+        groups: dict[tuple[str, bool], list[Row]] = {}
         names = [name for of_metric in LIDS.values() for name in of_metric.values()]
-        for each in self.finished_rows():
-            if each["measure"] in names and each["at"]["layer"] in layers and each["value"] is not None:
-                found.setdefault((each["measure"], "probes" in each["at"]), []).append(each)
-        rows = []
-        for members in (members for members in found.values() if len(members) == len(layers)):
+        for row in self.finished_rows():
+            if row["measure"] in names and row["at"]["layer"] in layers and row["value"] is not None:
+                groups.setdefault((row["measure"], "probes" in row["at"]), []).append(row)
+        rows: list[Row] = []
+        for members in groups.values():
+            if len(members) < len(layers):
+                continue
             first = members[0]
-            value, error, null = (
-                float(np.mean([each[key] for each in members])) for key in ("value", "standard_error", "null_value")
-            )
+            keys = ("value", "standard_error", "null_value")
+            means: dict[str, Any] = {key: float(np.mean([row[key] for row in members])) for key in keys}
             at = {**first["at"], "layer": "mean"}
-            size = {"n": min(each["n"] for each in members), "d": first["d"]}
-            rows.append(row(first["measure"], value, standard_error=error, null_value=null, **size, at=at, note=note))
-        rows += [{**each, "at": {"layer": "mean"}} for each in size_rows(*self._size)]
-        return [{**self.words.context(), **each} for each in rows]
+            n = min(row["n"] for row in members)
+            rows.append(Record(first["measure"], **means, n=n, d=first["d"], at=at, note=note))
+        rows += [{**row, "at": {"layer": "mean"}} for row in size_rows(*self._size)]
+        return [{**self.words.context(), **row} for row in rows]
 
     @property
     def _size(self) -> tuple[int, int]:
@@ -104,17 +99,19 @@ class Contextual(Experiment):
     # --- the report
 
     def facts(self) -> Mapping[str, Any]:
-        config, (n, d) = self.config, self._size
+        config = self.config
+        n, d = self._size
         model, data = self._names
         lost = {key: self.words.embeddings.provenance.get(key) or None for key in ("truncated", "lost")}
         types = self.words.types(self.words.rows(self.config.places[0]))
+        case = "folded" if config.fold_case else "as written"
         return {
             "model": model,
             "data": data,
             "layers": list(config.layers) or None,
             "rows of a layer": n,
             "types": None if types is None else len(set(types)),
-            "case": None if types is None else "folded" if config.fold_case else "as written",
+            "case": None if types is None else case,
             "dimension": d,
             "pipeline": "raw",
             "truncated sentences": lost["truncated"],

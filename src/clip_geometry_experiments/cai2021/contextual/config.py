@@ -55,9 +55,9 @@ class ContextualConfig(RunConfig):
     def _known_source(self) -> Self:
         if len(set(self.layers)) < len(self.layers) or any(layer < 0 for layer in self.layers):
             raise InputError(f"layers = {list(self.layers)}; expected different numbers from 0 (the embeddings) on")
-        if self.of_vocabulary:
+        if isinstance(self.model, WordsConfig):  # the vectors of a vocabulary
             if self.data is not None or self.layers:
-                raise InputError("words:PATH is taken with all words of its file; leave data and layers out")
+                raise InputError("words:PATH uses all words of its file; leave data and layers out")
             return self
         if self.data is None:
             raise InputError("data is missing; expected a corpus, or model: words:PATH for the words of a file")
@@ -67,10 +67,6 @@ class ContextualConfig(RunConfig):
         if self.probes == 1:
             raise InputError("probes = 1 has no standard error; expected 0 for none, or at least 2")
         return self
-
-    @property
-    def of_vocabulary(self) -> bool:
-        return isinstance(self.model, WordsConfig)
 
     @property
     def places(self) -> tuple[int | None, ...]:
@@ -102,7 +98,7 @@ class WordEmbeddings:
             words = read_words(files)
             chosen = list(words.index.items())[: config.limit]
             return Embeddings(
-                vectors=words.rows([place for _, place in chosen]),
+                vectors=words.rows([position for _, position in chosen]),
                 modality="text",
                 metadata={"token": np.array([word for word, _ in chosen], dtype=object)},
                 provenance={"model": config.model.model, "dataset": "all words", "split": files[0].name},
@@ -110,16 +106,16 @@ class WordEmbeddings:
         sets = self.workspace.embeddings(
             config.model, config.data, limit=config.limit, batch_size=config.batch_size, only="text"
         )
-        (one,) = sets.values() if len(sets) == 1 else [sets.get("text")]
-        if one is None:
-            raise InputError(f"{config.data.name} has no text embeddings; words in context are those of texts")
-        if config.layers and "layer" not in one.metadata:
+        (rows,) = sets.values() if len(sets) == 1 else [sets.get("text")]
+        if rows is None:
+            raise InputError(f"{config.data.name} has no text embeddings; expected texts, whose words are measured")
+        if config.layers and "layer" not in rows.metadata:
             made_by = config.model.model if config.model else config.data.name
             raise InputError(
                 f"{made_by} gives rows without layers, but layers = {list(config.layers)}; name the model "
                 "hidden-states:NAME, or leave layers out for stored embeddings"
             )
-        return one
+        return rows
 
     def rows(self, layer: int | None) -> Embeddings:
         """Return the rows of one layer, or all rows for None. Raises InputError for an unknown layer."""
@@ -130,7 +126,7 @@ class WordEmbeddings:
         chosen = column == layer
         if not chosen.any():
             known = ", ".join(map(str, np.unique(column)))
-            raise InputError(f"there are no rows of layer {layer}; there are those of {known}: set layers")
+            raise InputError(f"there are no rows of layer {layer}; set layers to some of {known}")
         return embeddings.take(chosen)
 
     def types(self, rows: Embeddings) -> list[str] | None:

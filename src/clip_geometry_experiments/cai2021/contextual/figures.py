@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from clip_geometry.display.numbers import number, plus_minus
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.registry import InputError
@@ -36,7 +37,6 @@ LIDS = {  # (metric, whether computed with the published convention) → measure
     ("cosine", True): "lid[cai2021-cosine]",
 }
 
-Row = Mapping[str, Any]
 words = Words(Path(__file__).with_name("words.j2"))
 
 
@@ -63,20 +63,20 @@ def draw_contextual(
     """
     drawn = _curves(rows, least_silhouette)
     try:
-        found = read_planes(layers, seed)
+        words_of_layers = read_planes(layers, seed)
     except InputError as error:
         drawn["contextual_words"] = Drawing("Words", None, f"Not drawn: {error}.")
     else:
-        planes = found.planes
+        planes = words_of_layers.planes
         for dimensions, name, number in ((2, "plane", "two"), (3, "space", "three")):
             components = f"{number} principal components"
-            caption = words("planes", len(planes[0].points), found.count, bool(planes[0].title), components)
-            if found.frequency is not None:
-                figure = frequency_figure(planes, found.frequency, dimensions=dimensions)
+            caption = words("planes", len(planes[0].points), words_of_layers.count, bool(planes[0].title), components)
+            if words_of_layers.frequency is not None:
+                figure = frequency_figure(planes, words_of_layers.frequency, dimensions=dimensions)
                 title = f"Words on {components}, by frequency"
                 drawn[f"contextual_{name}_frequency"] = Drawing(title, figure, caption)
-            if found.kinds is not None:
-                figure = kinds_figure(planes, found.kinds, dimensions=dimensions)
+            if words_of_layers.kinds is not None:
+                figure = kinds_figure(planes, words_of_layers.kinds, dimensions=dimensions)
                 drawn[f"contextual_{name}_kinds"] = Drawing(f"Words on {components}, by kind", figure, caption)
     return drawn
 
@@ -161,8 +161,8 @@ def dimension_figure(panels: Mapping[str, Mapping[tuple[str, bool], Curve]]) -> 
     `panels` maps a title to a mapping from (metric, whether computed with the published convention) to a curve.
     """
     figure = Figure(figsize=(WIDTH, 0.75 + 1.75 * len(panels)), layout="constrained")
-    every = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, (title, curves) in zip(every, panels.items(), strict=True):
+    panel_axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, (title, curves) in zip(panel_axes, panels.items(), strict=True):
         for (metric, published), curve in curves.items():
             euclidean = metric == "euclidean"
             style: dict[str, Any] = {"linestyle": (0, (1, 1.2)), "markerfacecolor": "white"} if published else {}
@@ -171,9 +171,9 @@ def dimension_figure(panels: Mapping[str, Mapping[tuple[str, bool], Curve]]) -> 
             _plot(axes, curve, label=label, gid=f"lid:{metric}:{published}", **style)
         axes.set_title(title, loc="left")
         axes.set_ylabel("dimension")
-    every[-1].set_ylim(bottom=0)  # applies to all panels, once all curves are drawn
-    every[-1].set_xlabel("layer")
-    figure.legend(*every[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    panel_axes[-1].set_ylim(bottom=0)  # applies to all panels, once all curves are drawn
+    panel_axes[-1].set_xlabel("layer")
+    figure.legend(*panel_axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return figure
 
 
@@ -220,21 +220,22 @@ def sentences(runs: Sequence[tuple[str, Sequence[Row]]]) -> list[str]:
 
     `runs` holds pairs of the name of a run, "" for a single one, and its result rows.
     """
-    found = []
+    texts = []
     for name, rows in runs:
         between, within, adjusted = (_ends(rows, COSINES[kind]) for kind in ("inter", "intra", "adjusted inter"))
         if between:
-            found.append(words("cone", name, between, within))
+            texts.append(words("cone", name, between, within))
         if adjusted:
             counts = [int(row["value"]) for row in _layers(rows, "contextual.clusters")]
-            found.append(words("clusters", name, adjusted, counts))
+            texts.append(words("clusters", name, adjusted, counts))
         # prefer neighbors among all rows if these were searched
         lids = [row for row in _layers(rows, "lid") if "probes" in row["at"]] or _layers(rows, "lid")
-        if dimension := _ends(lids, "lid"):
+        dimension = _ends(lids, "lid")
+        if dimension:
             nulls = [row["null_value"] for row in lids if row.get("null_value") is not None]
-            found.append(words("dimensions", name, dimension, number(min(nulls)) if nulls else None, lids[0]["d"]))
+            texts.append(words("dimensions", name, dimension, number(min(nulls)) if nulls else None, lids[0]["d"]))
     # for several runs, group sentences about the same number
-    return sorted(found, key=lambda said: said.split(": ")[-1][:20]) if len(runs) > 1 else found
+    return sorted(texts, key=lambda text: text.split(": ")[-1][:20]) if len(runs) > 1 else texts
 
 
 def _layers(rows: Sequence[Row], measure: str) -> list[Row]:
@@ -243,13 +244,13 @@ def _layers(rows: Sequence[Row], measure: str) -> list[Row]:
 
 
 def _ends(rows: Sequence[Row], measure: str) -> dict[str, Any] | None:
-    found = _layers(rows, measure)
-    if not found:
+    of_layers = _layers(rows, measure)
+    if not of_layers:
         return None
-    ends = [choose(found, key=lambda row: row["value"]) for choose in (min, max)]
+    ends = [choose(of_layers, key=lambda row: row["value"]) for choose in (min, max)]
     return {
         "texts": [plus_minus(row["value"], row.get("standard_error")) for row in ends],
         "layers": [row["at"].get("layer") for row in ends],
-        "one": len(found) == 1,
+        "one": len(of_layers) == 1,
         "tie": differ(*ends) is False,
     }

@@ -66,21 +66,23 @@ def adjusted_type_cosines(x: np.ndarray, types: Labels, clusters: np.ndarray) ->
     Raises:
         InputError: If the rows are unusable.
     """
-    kinds, _ = as_codes(types, len(x), name="types")
-    inter, intra, sizes, left_out = [], [], [], 0
+    codes, _ = as_codes(types, len(x), name="types")
+    inter, intra, sizes = [], [], []
+    left_out = 0
     for cluster in dict.fromkeys(clusters.tolist()):
         members = np.flatnonzero(clusters == cluster)
         rows = torch.from_numpy(x[members])
         mean = mean_row(rows)
         shifted = rows.double() - mean
-        kept = shifted.abs().amax(1) > ROUNDING * mean.abs().amax()  # a row equal to the mean has no direction
-        shifted, here = shifted[kept], kinds[members][kept]
-        several = len(here.unique()) > 1
-        inter.append(float(inter_type_cosine(shifted, here)) if several else np.nan)
-        if len(here) < 2 or int(here.bincount().max()) < 2:
+        has_direction = shifted.abs().amax(1) > ROUNDING * mean.abs().amax()  # a row equal to the mean has none
+        shifted = shifted[has_direction]
+        own_types = codes[members][has_direction]
+        several = len(own_types.unique()) > 1
+        inter.append(float(inter_type_cosine(shifted, own_types)) if several else np.nan)
+        if len(own_types) < 2 or int(own_types.bincount().max()) < 2:
             intra.append(np.nan)
         else:  # for a single type, this is the average cosine
-            intra.append(float(intra_type_cosine(shifted, here) if several else average_cosine(shifted)))
+            intra.append(float(intra_type_cosine(shifted, own_types) if several else average_cosine(shifted)))
         sizes.append(len(members))
         left_out += len(members) - len(shifted)
     return AdjustedCosines(np.array(inter), np.array(intra), np.array(sizes), left_out)
@@ -111,8 +113,8 @@ class Neighborhoods(NamedTuple):
         inverses = inverse_dimensions(self.logs, estimator)
         m, mean = len(inverses), inverses.mean()
         if (mean if estimator == "mackay" else inverses.amin()) == 0:
-            whose = "every row" if estimator == "mackay" else "some row"
-            raise InputError(f"the nearest rows of {whose} are equally far from it, a dimension without bound")
+            row = "every row" if estimator == "mackay" else "some row"
+            raise InputError(f"the nearest rows of {row} are equally far from it, so the dimension is unbounded")
         if estimator == "mackay":
             return DimensionEstimate(float(1 / mean), float(inverses.std() / mean.square() / m**0.5))
         return DimensionEstimate(float((1 / inverses).mean()), float((1 / inverses).std() / m**0.5))
@@ -120,10 +122,10 @@ class Neighborhoods(NamedTuple):
     def two_nn(self) -> float:
         """Return `two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
         logs = (self.logs[:, 0] - self.logs[:, 1]).sort().values
-        kept = min(int(len(logs) * (1 - DISCARD)), len(logs) - 1)
-        if kept < 1 or logs[kept - 1] == 0:
-            raise InputError("the two nearest rows are equally far from every row that is kept, or none is kept")
-        return float(slope_on_ratios(logs[:kept], len(logs)))
+        used = min(int(len(logs) * (1 - DISCARD)), len(logs) - 1)
+        if used < 1 or logs[used - 1] == 0:
+            raise InputError("the two nearest rows are equally far from every row that is kept, or no row is kept")
+        return float(slope_on_ratios(logs[:used], len(logs)))
 
 
 def neighborhoods(

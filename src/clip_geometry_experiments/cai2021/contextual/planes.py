@@ -35,11 +35,7 @@ KINDS = {
 BRACKETS = ("-LRB-", "-RRB-", "-LCB-", "-RCB-", "-LSB-", "-RSB-")  # spelling in treebanks
 # tag prefixes of the Penn Treebank and the Brown corpus
 NUMBERS = ("CD", "OD")
-CLASSES = {
-    "noun": ("N",),
-    "verb": ("V", "MD", "BE", "HV", "DO"),
-    "adjective, adverb": ("J", "RB", "RN", "QL"),
-}
+CLASSES = {"noun": ("N",), "verb": ("V", "MD", "BE", "HV", "DO"), "adjective, adverb": ("J", "RB", "RN", "QL")}
 
 Layers = Mapping[int | None, Callable[[], Embeddings]]  # layer → function that reads its rows
 
@@ -75,7 +71,8 @@ def read_planes(layers: Layers, seed: int) -> Planes:
     Raises:
         InputError: If there are too few rows or dimensions for three components.
     """
-    planes, chosen, first = [], None, None
+    planes = []
+    chosen = first = None
     for layer, read in layers.items():
         embeddings = read()
         if chosen is None:
@@ -100,18 +97,18 @@ def kinds_of(words: Sequence[Any] | NDArray[Any], tags: Sequence[Any] | NDArray[
     A word without letters and digits is a "symbol"; others are a "number", a word class by their tag, or "word" without
     a tag.
     """
-    found = []
+    kinds = []
     for word, tag in zip(map(str, words), map(str, tags if tags is not None else [""] * len(words)), strict=True):
         if word in BRACKETS or not any(character.isalnum() for character in word):
-            found.append("symbol")
+            kinds.append("symbol")
         elif tag.startswith(NUMBERS) or (not tag and word[0].isdigit()):
-            found.append("number")
+            kinds.append("number")
         elif not tag:
-            found.append("word")
+            kinds.append("word")
         else:
             classes = (name for name, prefixes in CLASSES.items() if tag.startswith(prefixes))
-            found.append(next(classes, "function word"))
-    return found
+            kinds.append(next(classes, "function word"))
+    return kinds
 
 
 @styled

@@ -101,7 +101,9 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
     from sklearn.exceptions import ConvergenceWarning
 
     seed = config.seed % 2**32
-    rows, best, silhouettes = x[sample], None, {}
+    rows = x[sample]
+    best = None
+    silhouettes = {}
     for k in range(2, min(config.most_clusters, len(rows) - 1) + 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than k distinct rows
@@ -113,7 +115,9 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
         if max(silhouettes, key=silhouettes.__getitem__) == k:
             best = means
     if best is None:
-        raise InputError(f"{len(sample)} rows are too few or too equal to be clustered; expected three different ones")
+        raise InputError(
+            f"{len(sample)} rows are too few or too equal to be clustered; expected at least three different ones"
+        )
     k = len(best.cluster_centers_)
     if silhouettes[k] < config.least_silhouette:
         return Clusters(1, np.zeros(len(x), dtype=int), silhouettes, len(sample), "one cluster")
@@ -132,29 +136,29 @@ def cluster_rows(
     `weighted_by_rows` is the adjusted cosine with clusters weighted by their rows; the paper counts each cluster once.
     """
     try:
-        found = find_clusters(x, sample, config)
+        clusters = find_clusters(x, sample, config)
     except InputError as error:
         yield row("contextual.clusters", None, note=str(error))
         return
-    best = found.silhouettes[found.best]
+    best = clusters.silhouettes[clusters.best]
     chosen = f"below {config.least_silhouette:g}: one cluster"
-    note = f"best silhouette {best:.3f} at k = {found.best}, of {found.sample} rows"
-    note += f", {chosen}" if found.k == 1 else f"; {found.method}"
-    yield row("contextual.clusters", found.k, note=note, sizes=np.bincount(found.labels).tolist())
-    values = {str(k): value for k, value in found.silhouettes.items()}
-    yield row("contextual.silhouette", best, at={"clusters": found.best}, n=found.sample, tried=values)
+    note = f"best silhouette {best:.3f} at k = {clusters.best}, of {clusters.sample} rows"
+    note += f", {chosen}" if clusters.k == 1 else f"; {clusters.method}"
+    yield row("contextual.clusters", clusters.k, note=note, sizes=np.bincount(clusters.labels).tolist())
+    values = {str(k): value for k, value in clusters.silhouettes.items()}
+    yield row("contextual.silhouette", best, at={"clusters": clusters.best}, n=clusters.sample, tried=values)
     names = {kind: f"contextual.adjusted_{kind}" for kind in ("inter", "intra")}
-    at = {"clusters": found.k}
+    at = {"clusters": clusters.k}
     if types is None:
         yield from (row(name, None, at=at, note=NO_TYPES) for name in names.values())
         return
-    adjusted = adjusted_type_cosines(x, types, found.labels)
+    adjusted = adjusted_type_cosines(x, types, clusters.labels)
     left_out = f"{adjusted.left_out} rows that are their cluster's mean left out" if adjusted.left_out else None
     for kind, name in names.items():
-        made = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
-        if made["value"] is not None:
-            made |= {"weighted_by_rows": adjusted.mean(kind, weighted=True)}
-        yield made
+        record = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
+        if record["value"] is not None:
+            record |= {"weighted_by_rows": adjusted.mean(kind, weighted=True)}
+        yield record
 
 
 # --- dimensions
@@ -177,23 +181,24 @@ def dimension_rows(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) 
 
 
 def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig) -> Iterator[Record]:
-    k, probes, n = config.neighbours, chosen.get("probes"), len(x)
+    k, probes = config.neighbours, chosen.get("probes")
+    n = len(x)
     at = chosen if k == STANDARD_K else {"neighbours": k, **chosen}
     for metric, names in LIDS.items():
         try:
-            found = neighborhoods(x, k=k, metric=metric, of=probes, seed=config.seed)
+            neighbors = neighborhoods(x, k=k, metric=metric, of=probes, seed=config.seed)
         except InputError as error:
             yield from (row(name, None, n=n, d=x.shape[1], at=at, note=str(error)) for name in names.values())
             continue
         copies = "copies" if metric == "euclidean" else "copies in direction"
-        note = f"{n - found.among} of {n} rows are {copies} and left out" if found.among < n else None
-        shared: dict[str, Any] = {"n": found.among, "d": x.shape[1], "at": at, "note": note}
+        note = f"{n - neighbors.among} of {n} rows are {copies} and left out" if neighbors.among < n else None
+        shared: dict[str, Any] = {"n": neighbors.among, "d": x.shape[1], "at": at, "note": note}
         null = _of_gaussian(*x.shape, k, metric, config.seed)
         if metric == "euclidean" and probes is None:
-            yield tried("two_nn", found.two_nn, **shared, null_value=null.two_nn())
+            yield tried("two_nn", neighbors.two_nn, **shared, null_value=null.two_nn())
         for estimator, name in names.items():
             try:
-                value, error = found.dimension(estimator)
+                value, error = neighbors.dimension(estimator)
             except InputError as reason:
                 yield row(name, None, **{**shared, "note": str(reason)})
                 continue

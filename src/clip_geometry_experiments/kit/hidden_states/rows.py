@@ -49,26 +49,22 @@ def word_of_each(spans: np.ndarray, text: str, words: Sequence[str], cut: bool) 
     A sub-word belongs to the first word that ends after the sub-word's start, so that a space before a word is part of
     its first sub-word. cut: the last word may have lost its end, and is then dropped.
     """
-    found, end = [], 0
+    located = []  # (index, end) of each word
+    end = 0
     for index, word in enumerate(words):
         start = text.find(word, end) if word else -1
         if start >= 0:
             end = start + len(word)
-            found.append((index, end))
-    index, ends = np.array([*found, (NO_WORD, len(text) + 1)]).T
-    if cut and len(spans) and len(found):
-        reached = int(spans[:, 1].max())
-        index = np.where((ends > reached) & (index >= 0), NO_WORD, index)
+            located.append((index, end))
+    index, ends = np.array([*located, (NO_WORD, len(text) + 1)]).T
+    if cut and len(spans) and len(located):
+        last_end = int(spans[:, 1].max())
+        index = np.where((ends > last_end) & (index >= 0), NO_WORD, index)
     return index[np.searchsorted(ends, spans[:, 0], side="right").clip(max=len(ends) - 1)]
 
 
 def in_sub_words(
-    tokenizer: Any,
-    texts: Sequence[str],
-    limit: int,
-    *,
-    clean: Callable[[str], str] = str,
-    full: bool = False,
+    tokenizer: Any, texts: Sequence[str], limit: int, *, clean: Callable[[str], str] = str, full: bool = False
 ) -> list[SubWords]:
     """Texts through a fast tokenizer of transformers, truncated to `limit` tokens.
 
@@ -76,8 +72,8 @@ def in_sub_words(
     """
     if not tokenizer.is_fast:
         raise InputError(
-            f"{type(tokenizer).__name__} does not say which characters its tokens stand for, so they cannot be joined "
-            "to words; a model with a fast tokenizer (tokenizer.json) is needed"
+            f"{type(tokenizer).__name__} does not tell which characters its tokens stand for, so they cannot be joined "
+            "to words; expected a model with a fast tokenizer (tokenizer.json)"
         )
     cleaned = [clean(text) for text in texts]
     with one_sentence("the tokenizer fails, its files are damaged or incomplete"):
@@ -91,18 +87,19 @@ def in_sub_words(
             verbose=False,
         )
     parts = ("input_ids", "attention_mask", "special_tokens_mask", "offset_mapping")
-    found = []
+    sub_words = []
     for text, line, ids, mask, special, spans in zip(texts, cleaned, *(encoded[part] for part in parts), strict=True):
-        there = np.asarray(mask, dtype=bool)
+        is_token = np.asarray(mask, dtype=bool)
+        length = int(is_token.sum())
         # only a text that fills the limit can have been truncated
-        cut = int(there.sum()) >= limit and len(tokenizer(line, verbose=False)["input_ids"]) > limit
-        inner = there & ~np.asarray(special, dtype=bool)
-        word = np.full(len(there), NO_WORD)
+        cut = length >= limit and len(tokenizer(line, verbose=False)["input_ids"]) > limit
+        inner = is_token & ~np.asarray(special, dtype=bool)
+        word = np.full(len(is_token), NO_WORD)
         words = words_of(text)
         spans = np.asarray(spans, dtype=np.int64).reshape(-1, 2)[inner]
         word[inner] = word_of_each(spans, line, [clean(each) for each in words], cut)
-        found.append(SubWords(words, tags_of(text), ids, int(there.sum()), word, cut))
-    return found
+        sub_words.append(SubWords(words, tags_of(text), ids, length, word, cut))
+    return sub_words
 
 
 # --- rows
@@ -152,7 +149,7 @@ def text_rows(
     hidden: Callable[[Sequence[SubWords]], Sequence[Tensor]],
 ) -> EncodedRows:
     """Rows ordered by text, then layer, then position. hidden: from texts to the (n, t, d) states of each layer."""
-    counts = np.array([len(each) for each in units])
+    counts = np.array([len(unit) for unit in units])
     before = len(layers) * (np.cumsum(counts) - counts)
     chunks: list[list[int]] = [[]]  # of texts of similar length
     for k in sorted(np.flatnonzero(counts).tolist(), key=lambda k: len(texts[k].ids)):
@@ -161,11 +158,13 @@ def text_rows(
         chunks[-1].append(k)
     vectors = None
     for chunk in filter(None, chunks):
-        states, count = hidden([texts[k] for k in chunk]), counts[chunk]
+        states = hidden([texts[k] for k in chunk])
+        count = counts[chunk]
         if vectors is None:
             vectors = np.empty((len(layers) * counts.sum(), states[0].shape[2]), dtype=np.float32)
         # in the states of the chunk: the places of the sub-words, and the unit that each is part of
-        length, starts = states[0].shape[1], np.cumsum(count) - count
+        length = states[0].shape[1]
+        starts = np.cumsum(count) - count
         place = np.concatenate([k * length + units[text].place for k, text in enumerate(chunk)])
         unit = np.concatenate([start + units[text].unit for start, text in zip(starts, chunk, strict=True)])
         where, into = (torch.from_numpy(each).to(states[0].device) for each in (place, unit))
@@ -181,5 +180,5 @@ def text_rows(
     item = np.repeat(np.arange(len(texts)), len(layers) * counts)
     columns = {"layer": np.concatenate([np.repeat(np.asarray(layers, np.int32), count) for count in counts])}
     for name in units[0].columns:
-        columns[name] = np.concatenate([np.tile(each.columns[name], len(layers)) for each in units])
+        columns[name] = np.concatenate([np.tile(of_text.columns[name], len(layers)) for of_text in units])
     return EncodedRows(torch.from_numpy(vectors), item, columns, sum(text.lost for text in texts))

@@ -62,11 +62,12 @@ class Classify(Experiment):
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
-        for of in ("a seed", f"a seed, {SHUFFLED}") if config.shuffled else ("a seed",):
+        for shuffled in (False, True) if config.shuffled else (False,):
+            suffix = f", {SHUFFLED}" if shuffled else ""
             for seed in config.seeds:
-                define = {"measure": "classify", "of": of, "classifier_seed": seed, **self._shared}
-                what = f"seed {seed}{of.removeprefix('a seed')}"
-                yield Cell(define, partial(self._seed_rows, digest(define), seed, shuffled=of != "a seed"), what)
+                define = {"measure": "classify", "of": f"a seed{suffix}", "classifier_seed": seed, **self._shared}
+                rows = partial(self._seed_rows, digest(define), seed, shuffled=shuffled)
+                yield Cell(define, rows, f"seed {seed}{suffix}")
         define = {"measure": "classify", "of": "all seeds", "seeds": list(config.seeds), **self._shared}
         yield Cell(define | ({"null": SHUFFLED} if config.shuffled else {}), self._pooled_rows, "all seeds")
 
@@ -75,8 +76,8 @@ class Classify(Experiment):
         """Everything that the numbers depend on besides the seeds."""
         config = self.config
         unused = ("task",) if config.task is None else ("data", "modality")
-        found = config.settings("seeds", "shuffled", *unused) | self.workspace.revisions(config.model, config.items)
-        return found if self._task is None else found | {"task_revision": self._task.revision}
+        shared = config.settings("seeds", "shuffled", *unused) | self.workspace.revisions(config.model, config.items)
+        return shared if self._task is None else shared | {"task_revision": self._task.revision}
 
     def _seed_rows(self, key: str, seed: int, *, shuffled: bool) -> list[Row]:
         """Train one seed and return its result rows.
@@ -113,7 +114,8 @@ class Classify(Experiment):
 
     def _pooled_rows(self) -> list[Row]:
         """Compute the pooled rows from the records of the seeds, which are already written."""
-        config, curves = self.config, curves_of(self.finished_rows())
+        config = self.config
+        curves = curves_of(self.finished_rows())
         rows = [
             *correlation_rows(config, curves, "all"),
             *deviation_rows(config, curves),
@@ -139,22 +141,21 @@ class Classify(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Classify]") -> list[str]:
-        return sentences(
-            dict(zip(cls._labels(planned), (curves_of(each.finished_rows()) for each in planned), strict=True))
-        )
+        curves = [curves_of(run.finished_rows()) for run in planned]
+        return sentences(dict(zip(cls._labels(planned), curves, strict=True)))
 
     @classmethod
     def _labels(cls, planned: "Sequence[Classify]") -> list[str]:
         """Label several runs by the options that differ between them or from the defaults."""
-        changed = {name for each in planned for name in each.config.options()}
-        return numbered_labels(distinct_labels([each.label(changed) for each in planned]))
+        changed = {name for run in planned for name in run.config.options()}
+        return numbered_labels(distinct_labels([run.label(changed) for run in planned]))
 
     @classmethod
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> list[FigureEntry]:
         """Draw the figures of several runs (for example, of several tasks) in one."""
         tasks = {
-            label: (each._recorded, first_relation(curves_of(each.finished_rows())))
-            for label, each in zip(cls._labels(planned), planned, strict=True)
+            label: (run._recorded, first_relation(curves_of(run.finished_rows())))
+            for label, run in zip(cls._labels(planned), planned, strict=True)
         }
         origin = f"Adam with lr {planned[0].config.lr:g}."
         return save_drawings(draw_tasks(tasks), folder, origin=origin, group="all runs together")

@@ -22,10 +22,11 @@ DEFAULT = (
 
 def known_measure(name: str) -> Measure | Objective:
     """Return a measure of rows, a measure of rows and labels, or an objective. Raises InputError for any other name."""
-    usable = {key: each for key, each in {**measures, **OBJECTIVES}.items() if each.takes in ("rows", "labeled rows")}
+    both = {**measures, **OBJECTIVES}
+    usable = {key: measure for key, measure in both.items() if measure.takes in ("rows", "labeled rows")}
     if name not in usable:
         hint = did_you_mean(name, usable, listed_by=measures.listed_by)
-        raise InputError(f"{shown(name)} is no measure of one set of rows{hint}")
+        raise InputError(f"{shown(name)} is not a measure of one set of rows{hint}")
     return usable[name]
 
 

@@ -14,6 +14,7 @@ from clip_geometry.display.numbers import fixed, number
 from clip_geometry.display.style import HEIGHT, INK, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit import figures
+from clip_geometry_experiments.kit.trajectories import Values
 from clip_geometry_experiments.mickus2024.classify.rows import SHUFFLED, kind_of, of_seeds
 from clip_geometry_experiments.report.gallery import Drawing
 
@@ -24,7 +25,6 @@ LEGEND = 60  # characters per line of a legend, with 5 for each key
 ACCURACY = "classify.accuracy"
 LEARNING = {"classify.loss": ("loss", (0, None)), ACCURACY: ("accuracy", (0, 1.03))}
 
-Values = NDArray[np.float64]  # (seeds, states)
 Updates = NDArray[np.integer]
 Curves = Mapping[Any, Values]  # LayerPlace → values
 
@@ -55,7 +55,11 @@ def draw_classify(curves: Curves, updates: Updates) -> dict[str, Drawing]:
         "classify_relation": Drawing("Silhouette against IsoScore", relation_figure(shown), words("relation")),
     }
     held_out = any(place[1] == "held out" for place in curves)
-    hidden = {p: values for p, values in curves.items() if p[0] in KINDS and p[1] != SHUFFLED and p[2] == "hidden"}
+    hidden = {
+        (measure, examples, layer): values
+        for (measure, examples, layer), values in curves.items()
+        if measure in KINDS and examples != SHUFFLED and layer == "hidden"
+    }
     if hidden and held_out:
         panels = [_by_examples(hidden, kind, updates, label, HIDDEN[kind]) for kind, label in KINDS.items()]
         panels = [panel._replace(log=panel.label == "IsoScore", legend=True) for panel in panels]
@@ -80,7 +84,9 @@ def draw_tasks(tasks: Tasks) -> dict[str, Drawing]:
 def first_relation(curves: Curves, examples: str = "trained") -> Relation:
     """Return the first silhouette and the first IsoScore of the inputs of the classifier."""
     of_inputs = {place: values for place, values in curves.items() if place[1:] == (examples, "input")}
-    return Relation(*(next(v for place, v in of_inputs.items() if kind_of(place[0]) == kind) for kind in KINDS))
+    return Relation(
+        *(next(values for place, values in of_inputs.items() if kind_of(place[0]) == kind) for kind in KINDS)
+    )
 
 
 def null_relation(curves: Curves) -> Relation | None:
@@ -95,7 +101,9 @@ def curves_figure(curves: Curves, updates: Updates) -> Figure:
     """
     panels = []
     for kind, label in KINDS.items():
-        of_kind = {p: values for p, values in curves.items() if kind_of(p[0]) == kind and p[1] == "trained"}
+        of_kind = {
+            place: values for place, values in curves.items() if kind_of(place[0]) == kind and place[1] == "trained"
+        }
         variants = list(dict.fromkeys(measure for measure, *_ in of_kind))
         lines = []
         for place, values in of_kind.items():
@@ -134,20 +142,20 @@ def relation_figure(relations: Mapping[str, Relation]) -> Figure:
     """
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     axes = figure.add_subplot()
-    keys = []
+    lines = []
     for (name, (silhouette, isoscore)), color in zip(relations.items(), cycle(figures.SERIES), strict=False):
         x, y = isoscore.mean(axis=0), silhouette.mean(axis=0)
         marked = np.unique(np.linspace(0, len(x) - 1, 11).astype(int))
         bars: Any = {"xerr": figures.deviation(isoscore)[marked], "yerr": figures.deviation(silhouette)[marked]}
-        keys += axes.plot(x, y, color=color, label=name, gid=f"relation:{name}")
+        lines += axes.plot(x, y, color=color, label=name, gid=f"relation:{name}")
         axes.errorbar(x[marked], y[marked], **bars, fmt=".", color=color, markersize=3, elinewidth=0.8)
         axes.plot(x[:1], y[:1], "o", color=color, markerfacecolor="white", markersize=5, zorder=4, gid=f"first:{name}")
     axes.set(xlabel="IsoScore", ylabel="silhouette")
     figures.log_axis(axes.xaxis, np.concatenate([isoscore.mean(axis=0) for _, isoscore in relations.values()]))
     circle: Any = {"marker": "o", "ls": "none", "color": NEUTRAL, "markerfacecolor": "white"}
     start = Line2D([], [], **circle, label="before the first update")
-    handles = [*(keys if len(keys) > 1 else []), start]
-    columns = legend_columns([str(each.get_label()) for each in handles])
+    handles = [*(lines if len(lines) > 1 else []), start]
+    columns = legend_columns([str(handle.get_label()) for handle in handles])
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     return figure
 
@@ -158,8 +166,10 @@ def legend_columns(labels: Sequence[str]) -> int:
     return max(1, min(3, LEGEND // (widest + 5)))
 
 
-def _stacked(panels: list[figures.Panel], base: float = 0.6, each: float = 1.5, **legend: Any) -> Figure:
-    return figures.panels_figure(panels, size=(WIDTH, base + each * len(panels)), xlabel="update", **legend)
+def _stacked(panels: list[figures.Panel], base_height: float = 0.6, panel_height: float = 1.5, **legend: Any) -> Figure:
+    return figures.panels_figure(
+        panels, size=(WIDTH, base_height + panel_height * len(panels)), xlabel="update", **legend
+    )
 
 
 def _by_examples(
@@ -170,17 +180,8 @@ def _by_examples(
     for place, values in curves.items():
         if place[0] == measure:
             line = "-" if place[1] == "trained" else figures.LINES[1]
-            lines.append(figures.PanelCurve(updates, values, color, _hyphen(place[1]), line, ":".join(place)))
+            lines.append(figures.PanelCurve(updates, values, color, place[1].replace(" ", "-"), line, ":".join(place)))
     return figures.Panel(label, lines, limits)
-
-
-def _ends(values: Values) -> tuple[float, float]:
-    mean = values.mean(axis=0)
-    return mean[0], mean[-1]
-
-
-def _hyphen(examples: str) -> str:
-    return examples.replace(" ", "-")
 
 
 # --- sentences
@@ -194,25 +195,27 @@ def sentences(runs: Mapping[str, Curves]) -> list[str]:
     """
     relations = {name: first_relation(curves) for name, curves in runs.items()}
     if len(runs) > 1:
-        changes = [_changes(each) for each in relations.values()]
-        rises = {kind: [each for each in changes if each[kind] > 0] for kind in Relation._fields}
-        falls = {kind: [each for each in changes if each[kind] < 0] for kind in Relation._fields}
+        changes = [_changes(relation) for relation in relations.values()]
+        rises = {kind: [signs for signs in changes if signs[kind] > 0] for kind in Relation._fields}
+        falls = {kind: [signs for signs in changes if signs[kind] < 0] for kind in Relation._fields}
         correlations = {name: of_seeds(*relation) for name, relation in relations.items()}
-        ranked = sorted((np.mean(found), name, _text(found)) for name, found in correlations.items() if found)
+        ranked = sorted((np.mean(values), name, _text(values)) for name, values in correlations.items() if values)
         return [
             words("runs_changes", rises, falls, len(relations)),
             *([words("runs_pearson", ranked)] if ranked else []),
         ]
     ((name, relation),) = relations.items()
-    curves, seeds = runs[name], len(relation.silhouette)
-    ends = {kind: [number(end) for end in _ends(values)] for kind, values in relation._asdict().items()}
-    said = [words("change", ends, _changes(relation), seeds)]
+    curves = runs[name]
+    seeds = len(relation.silhouette)
+    ends = {kind: [number(end) for end in values.mean(axis=0)[[0, -1]]] for kind, values in relation._asdict().items()}
+    texts = [words("change", ends, _changes(relation), seeds)]
     null = null_relation(curves)
+    r = of_seeds(*relation)
     r_null = [] if null is None else of_seeds(*null)
-    if found := of_seeds(*relation):
-        said.append(words("pearson", _text(found), _text(r_null) if r_null else None, seeds))
+    if r:
+        texts.append(words("pearson", _text(r), _text(r_null) if r_null else None, seeds))
     accuracies = {place[1]: _text(values[:, -1]) for place, values in curves.items() if place[0] == ACCURACY}
-    return said + ([words("accuracies", accuracies)] if accuracies else [])
+    return texts + ([words("accuracies", accuracies)] if accuracies else [])
 
 
 def _changes(relation: Relation) -> dict[str, int]:

@@ -126,9 +126,10 @@ def classifier(x: matrix.Rows, labels: matrix.Labels, class_vectors: matrix.Rows
         vectors = matrix.as_rows(class_vectors, name="class_vectors")
         if vectors.shape[1] != x.shape[1]:
             raise InputError(
-                f"x has dimension {x.shape[1]} and class_vectors has {vectors.shape[1]}; expected the same"
+                f"x has dimension {x.shape[1]} and class_vectors has {vectors.shape[1]}; expected the same dimension"
             )
-        vectors, k = vectors.to(x.device).double(), len(vectors)
+        k = len(vectors)
+        vectors = vectors.to(x.device).double()
         sums = class_sums(x, matrix.class_indices(labels, len(x), k, rows="x", of="rows of class_vectors"), k)
         base = vectors.mean(0)
         offsets = vectors - base
@@ -219,7 +220,7 @@ def _sum_over_anchors(term: Callable[..., Tensor], x: matrix.Rows, labels: Any) 
     x = matrix.as_rows(x, least=3)
     codes, k = matrix.as_codes(labels, len(x))
     if k == len(x):
-        raise InputError(f"each of the {k} rows has a label of its own; a triplet needs a class of two")
+        raise InputError(f"each of the {k} rows has a label of its own; a triplet needs a class of two rows")
     codes = codes.to(x.device)
     rows = x.double() - matrix.mean_row(x)  # rows close together but far from the origin would cancel in products
 

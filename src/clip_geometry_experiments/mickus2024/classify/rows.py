@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit import trajectories
+from clip_geometry_experiments.kit.trajectories import Values
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig, known_measure
 from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask, Loaded
 from clip_geometry_experiments.mickus2024.classify.training import LayerPlace, Model
@@ -19,7 +19,6 @@ SEED = "classifier.seed"  # seed of the initial weights; a row's own `seed` is f
 KINDS = ("silhouette", "isoscore")  # measures that are correlated
 SHUFFLED = "shuffled labels"
 
-Values = NDArray[np.float64]
 Curves = dict[LayerPlace, Values]  # LayerPlace → values (seeds, states)
 
 
@@ -29,21 +28,21 @@ def state_row(config: ClassifyConfig, loaded: Loaded, place: LayerPlace, values:
     n, d = _size(config, loaded, place)
     at = {**config.options(), SEED: seed, "examples": place.examples, "layer": place.layer}
     if place.examples == "held out" and place.layer == "input":
-        note, at = "nothing trains these rows: the same in all states", {**at, "update": 0}
-        return Record(place.measure, states[-1], n=n, d=d, at=at, note=note)
+        note = "nothing trains these rows: the same in all states"
+        return Record(place.measure, states[-1], n=n, d=d, at={**at, "update": 0}, note=note)
     fields: Row = {"at": {**at, "update": config.updates}, "trajectory": states, "every": config.measure_every}
     fields |= {} if states[-1] is not None else {"note": "not defined in the last state"}
     return Record(place.measure, states[-1], n=n, d=d, **fields)
 
 
 def _size(config: ClassifyConfig, loaded: Loaded, place: LayerPlace) -> tuple[int, int | None]:
-    problem = loaded.unseen if place.examples == "held out" else loaded.trained
-    assert problem is not None  # otherwise no such place exists
+    task = loaded.unseen if place.examples == "held out" else loaded.trained
+    assert task is not None  # otherwise no such place exists
     if place.layer == "output":
-        return len(problem.examples), None
+        return len(task.examples), None
     unpaired = place.layer == "input" and known_measure(place.measure).takes == "rows"
-    n = len(problem.items if unpaired else problem.examples)
-    d = problem.items.shape[1] if unpaired else problem.width
+    n = len(task.items if unpaired else task.examples)
+    d = task.items.shape[1] if unpaired else task.width
     return min(n, config.sample or n), d if place.layer == "input" else config.hidden
 
 
@@ -61,7 +60,8 @@ def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) ->
     for layer in dict.fromkeys(place.layer for place in curves if place.layer != "output"):
         for pair in pairs:
             x, y = (curves[LayerPlace(name, layer=layer)] for name in pair)
-            null = [curves[place] for name in pair if (place := LayerPlace(name, SHUFFLED, layer)) in curves]
+            places = [LayerPlace(name, SHUFFLED, layer) for name in pair]
+            null = [curves[place] for place in places if place in curves]
             at = {**config.options(), SEED: seed, "layer": layer, "of": pair[0], "with": pair[1]}
             names = ("pearson", "spearman", "pearson_log")
             for row in trajectories.correlation_rows("classify", x.ravel(), y.ravel(), names, at=at):
@@ -71,8 +71,8 @@ def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) ->
 
 def of_seeds(x: Values, y: Values, name: str = "pearson") -> list[float]:
     """Compute a correlation over the states of each seed, leaving out seeds where it is undefined."""
-    found = (trajectories.correlations(*each)[name] for each in zip(x, y, strict=True))
-    return [each for each in found if each is not None]
+    by_seed = [trajectories.correlations(silhouette, score)[name] for silhouette, score in zip(x, y, strict=True)]
+    return [value for value in by_seed if value is not None]
 
 
 def _over_seeds(name: str, x: Values, y: Values, null: Sequence[Values]) -> Row:
@@ -80,17 +80,20 @@ def _over_seeds(name: str, x: Values, y: Values, null: Sequence[Values]) -> Row:
 
     `null` holds the curves of shuffled labels, or is empty if these were not trained.
     """
-    found = of_seeds(x, y, name)
-    row: Row = {"seed_values": found}
-    others = [np.arange(len(x)) != seed for seed in range(len(x))]
-    without_each = [trajectories.correlations(x[kept].ravel(), y[kept].ravel())[name] for kept in others]
-    defined = [value for value in without_each if value is not None]
+    by_seed = of_seeds(x, y, name)
+    row: Row = {"seed_values": by_seed}
+    without = [
+        trajectories.correlations(np.delete(x, seed, axis=0).ravel(), np.delete(y, seed, axis=0).ravel())[name]
+        for seed in range(len(x))
+    ]
+    defined = [value for value in without if value is not None]
     if len(defined) == len(x):
         row["standard_error"] = jackknife(defined)
-    if not null or not (shuffled := of_seeds(null[0], null[1], name)):
+    shuffled = of_seeds(null[0], null[1], name) if null else []
+    if not shuffled:
         return row
-    said = [f"{min(values):.3f} to {max(values):.3f}" for values in (found, shuffled) if values]
-    note = f"{said[0]} in single seeds, {said[-1]} with shuffled labels (the null)".replace("-", "\N{MINUS SIGN}")
+    ranges = [f"{min(values):.3f} to {max(values):.3f}" for values in (by_seed, shuffled) if values]
+    note = f"{ranges[0]} in single seeds, {ranges[-1]} with shuffled labels (the null)".replace("-", "\N{MINUS SIGN}")
     return row | {"null_values": shuffled, "null_value": statistics.fmean(shuffled), "note": note}
 
 
@@ -98,8 +101,8 @@ def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Record]:
     """Compute the standard deviation (n − 1) over seeds of silhouettes, IsoScores, loss and accuracy: the largest and
     the mean over the states."""
     for place, values in curves.items():
-        told = (place.layer == "output" or kind_of(place.measure) in KINDS) and place.examples != SHUFFLED
-        if told and len(values) > 1 and np.isfinite(values).all():
+        reported = (place.layer == "output" or kind_of(place.measure) in KINDS) and place.examples != SHUFFLED
+        if reported and len(values) > 1 and np.isfinite(values).all():
             at = {**config.options(), "of": place.measure, "examples": place.examples, "layer": place.layer}
             spread = values.std(axis=0, ddof=1)
             for name, value in (("largest", spread.max()), ("mean", spread.mean())):

@@ -15,7 +15,7 @@ from clip_geometry.results import Row
 from clip_geometry.rows.matrix import as_rows
 from clip_geometry.steps import parse_pipeline
 from clip_geometry.transforms.pipeline import Pipeline
-from clip_geometry_experiments.kit.base import RunFolder
+from clip_geometry_experiments.kit.base import RunFolder, data_options
 from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry_experiments.tasks import Task
 from clip_geometry_experiments.tasks.items import held_out, labeled_task
@@ -62,7 +62,7 @@ class ClassificationTask:
     def of_several_classes(self, name: str) -> "ClassificationTask":
         if len(self.classes.unique()) < 2:
             what = f"the {len(self.examples)} {name} examples".replace("  ", " ")
-            raise InputError(f"{what} are of one class; a silhouette needs at least two")
+            raise InputError(f"{what} are of one class; expected at least two classes, for a silhouette")
         return self
 
     @property
@@ -91,8 +91,8 @@ class ClassificationTask:
 
     def shuffled(self, seed: int) -> "ClassificationTask":
         """Return the task with its targets randomly permuted across the examples."""
-        dealt = np.random.default_rng(seed).permutation(len(self.targets))
-        return replace(self, targets=self.targets[torch.from_numpy(dealt)])
+        order = np.random.default_rng(seed).permutation(len(self.targets))
+        return replace(self, targets=self.targets[torch.from_numpy(order)])
 
     def subset(self, examples: np.ndarray) -> "ClassificationTask":
         """Return the task with some of the examples and their items."""
@@ -131,20 +131,22 @@ def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loa
     modality = config.modality if task is None else "text"
     sets = workspace.embeddings(config.model, config.items, limit=None, batch_size=config.batch_size, only=modality)
     if modality not in sets:
-        raise InputError(f"{config.items.name} has no {modality} embeddings but {' and '.join(sets)}; set modality")
-    rows, source = sets[modality], {}
+        raise InputError(f"{config.items.name} has no {modality} embeddings, but {' and '.join(sets)}; set modality")
+    rows = sets[modality]
+    source = {}
     if config.task is None or task is None:
         task, first = labeled_task(config.items.name, rows)  # each image is an item; equal captions are one item
         rows = rows.take(first)
     else:
         if len(rows) != len(task.items):
-            raise InputError(f"{len(rows)} of the {len(task.items)} items of {task.name} could be embedded")
+            raise InputError(f"only {len(rows)} of the {len(task.items)} items of {task.name} could be embedded")
         # the data set called `task` serves only to embed the items
-        options = config.task.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-        source = {"dataset": task.name, "data_options": options, "split": config.task.split}
-    sets, steps = {modality: rows}, parse_pipeline(config.pipeline)
+        source = {"dataset": task.name, "data_options": data_options(config.task), "split": config.task.split}
+    sets = {modality: rows}
+    steps = parse_pipeline(config.pipeline)
     fitted, transformed = Pipeline(steps).fit_transform({modality: rows.vectors}, origin=origin_of(sets))
-    labels, outputs = task.labels, len(task.class_names)
+    labels = task.labels
+    outputs = len(task.class_names)
     if config.random_classes is not None:
         outputs = config.random_classes
         if outputs > len(task):

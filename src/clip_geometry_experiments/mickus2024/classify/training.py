@@ -96,8 +96,8 @@ def triplet_loss(rows: Float[Tensor, "n w"], classes: Int[Tensor, " n"]) -> Floa
 
 def accuracy(scores: Float[Tensor, "n k"], targets: Tensor) -> float:
     """Return the share of examples whose highest score is their class or, if multi-hot, with all labels correct."""
-    right = (scores.argmax(1) == targets) if targets.ndim == 1 else ((scores > 0) == (targets > 0)).all(1)
-    return int(right.sum()) / len(right)
+    correct = (scores.argmax(1) == targets) if targets.ndim == 1 else ((scores > 0) == (targets > 0)).all(1)
+    return int(correct.sum()) / len(correct)
 
 
 class ClassificationTrainer(Trainer):
@@ -126,8 +126,10 @@ class ClassificationTrainer(Trainer):
     ):
         self.model = Model(task, config, seed)
         super().__init__({"model": self.model}, config, steps=updates, seed=seed, device=device)
-        self.task, self.unseen = task.to(self.device), None if unseen is None else unseen.to(self.device)
-        self.items, self.classifier = self.model.items, self.model.classifier
+        self.task = task.to(self.device)
+        self.unseen = None if unseen is None else unseen.to(self.device)
+        self.items = self.model.items
+        self.classifier = self.model.classifier
         self._classes = self.task.classes.to(self.device)
         self._computed: tuple[int, tuple[Tensor, Tensor | None]] | None = None
         self.optimize(self.model.parameters())
@@ -178,30 +180,31 @@ class ClassificationCallback:
     def __call__(self, trainer: ClassificationTrainer) -> dict[LayerPlace, float]:
         loss, scores = trainer.outputs()
         with torch.no_grad():
-            found = {LayerPlace(LOSS, layer="output"): float(loss)}
+            values = {LayerPlace(LOSS, layer="output"): float(loss)}
             if scores is not None:
-                found[LayerPlace(ACCURACY, layer="output")] = accuracy(scores, trainer.task.targets)
-            found |= self._layers(trainer, trainer.task, trainer.items.detach(), "trained")
+                values[LayerPlace(ACCURACY, layer="output")] = accuracy(scores, trainer.task.targets)
+            values |= self._layers(trainer, trainer.task, trainer.items.detach(), "trained")
             unseen = trainer.unseen
             if unseen is not None and trainer.classifier is not None:
                 scores = trainer.classifier(unseen.items, unseen.examples)
-                found[LayerPlace(LOSS, "held out", "output")] = float(classification_loss(scores, unseen.targets))
-                found[LayerPlace(ACCURACY, "held out", "output")] = accuracy(scores, unseen.targets)
-                found |= self._layers(trainer, unseen, unseen.items, "held out")
-        return found
+                values[LayerPlace(LOSS, "held out", "output")] = float(classification_loss(scores, unseen.targets))
+                values[LayerPlace(ACCURACY, "held out", "output")] = accuracy(scores, unseen.targets)
+                values |= self._layers(trainer, unseen, unseen.items, "held out")
+        return values
 
     def _layers(
         self, trainer: ClassificationTrainer, task: ClassificationTask, items: Float[Tensor, "m d"], examples: str
     ) -> dict[LayerPlace, float]:
-        classifier, number = trainer.classifier, trainer.number
+        classifier = trainer.classifier
+        number = trainer.number
         deep = classifier is not None and classifier.second is not None
         layers: dict[str, tuple[ClassificationTask, nn.Linear | None]] = {}  # each with the linear layer on top of it
         if examples == "trained" or number == 0:  # the items of held-out examples are never trained
             layers["input"] = replace(task, items=items), None if classifier is None or deep else classifier.first
         if classifier is not None and deep:
             hidden = classifier.hidden(items, task.examples)
-            each = torch.arange(len(hidden), device=hidden.device)[:, None]
-            layers["hidden"] = replace(task, items=hidden, examples=each), classifier.second
+            itself = torch.arange(len(hidden), device=hidden.device)[:, None]  # each example has a row of its own
+            layers["hidden"] = replace(task, items=hidden, examples=itself), classifier.second
         return {
             LayerPlace(name, examples, layer): value
             for layer, (rows, linear) in layers.items()
@@ -223,25 +226,28 @@ class ClassificationCallback:
         rng = np.random.default_rng([self.seed, update])
         sample = self._sample(rng, len(task.items))
         chosen = self._sample(rng, len(task.targets))
-        rows, inputs = task.items[sample.to(task.items.device)], task.inputs(task.items, chosen.to(task.items.device))
-        targets, classes = task.targets[chosen.to(task.targets.device)], task.classes[chosen]
-        found: dict[str, float] = {}
+        device = task.items.device
+        rows = task.items[sample.to(device)]
+        inputs = task.inputs(task.items, chosen.to(device))
+        targets = task.targets[chosen.to(task.targets.device)]
+        classes = task.classes[chosen]
+        values: dict[str, float] = {}
         moments: Moments | None = None
         for name in self.names:
             measure = known_measure(name)
             try:
                 if measure.statistic is Moments:
                     moments = moments or _moments(rows, fourth="isoscore[unbiased]" in self.names)
-                    found[name] = float(measure(moments))
+                    values[name] = float(measure(moments))
                 elif name == "objective_classifier" and linear is not None and not task.multi_label:
-                    found[name] = float(measure(inputs, targets, linear.weight.detach()))
+                    values[name] = float(measure(inputs, targets, linear.weight.detach()))
                 else:
-                    found[name] = float(measure(*((rows,) if measure.takes == "rows" else (inputs, classes))))
+                    values[name] = float(measure(rows) if measure.takes == "rows" else measure(inputs, classes))
             except InputError:
                 if strict:
                     raise
-                found[name] = float("nan")
-        return found
+                values[name] = float("nan")
+        return values
 
     def _sample(self, rng: np.random.Generator, n: int) -> Tensor:
         """Return row indices, of a sample or of all rows."""
@@ -266,5 +272,5 @@ def _moments(x: Float[Tensor, "n d"], *, fourth: bool) -> Moments:
             centered = block - mean
             squares = centered.square().sum(1)
             sums.append((squares @ centered, squares.square().sum()))
-        t, q = (torch.stack(each).sum(0) for each in zip(*sums, strict=True))
+        t, q = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
     return Moments(len(x), mean, m2, t, q)

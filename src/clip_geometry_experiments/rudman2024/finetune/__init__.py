@@ -34,7 +34,11 @@ class Finetune(Experiment):
     @cached_property
     def examples(self) -> tuple[data.Examples, data.Examples]:
         """The training examples and the validation examples."""
-        return data.train_and_validation(self.config)
+        config = self.config
+        train = data.load_examples(config.task)
+        if config.held_out:
+            return data.hold_out(train, config.held_out, config.seed)
+        return train, data.load_examples(config.validation_task())
 
     @cached_property
     def inputs(self) -> tuple[data.Windows, data.Windows]:
@@ -44,7 +48,7 @@ class Finetune(Experiment):
         if config.model.pooling == "cls" and self.examples[0].kind != "span":
             data.require_cls(tokenizer, config.model.model, "set pooling: mean")
         size = {"name": config.model.model, "max_length": config.max_length, "overlap": config.overlap}
-        train, validation = (data.encode(each, tokenizer, model, **size) for each in self.examples)
+        train, validation = (data.encode(examples, tokenizer, model, **size) for examples in self.examples)
         return train, validation
 
     # --- cells
@@ -54,13 +58,9 @@ class Finetune(Experiment):
             for seed in self.config.seeds:
                 define = {"measure": "finetune", "method": str(method), "training_seed": seed, **self._shared}
                 yield Cell(define, partial(self._training_rows, digest(define), method, seed), f"{method}, seed {seed}")
-        define = {
-            "measure": "finetune",
-            "of": "all seeds",
-            "methods": list(self.config.methods),
-            **self._shared,
-        }
-        yield Cell({**define, "seeds": list(self.config.seeds)}, self._pooled_rows, "all seeds")
+        define = {"measure": "finetune", "of": "all seeds", **self._shared}
+        define |= {"methods": list(self.config.methods), "seeds": list(self.config.seeds)}
+        yield Cell(define, self._pooled_rows, "all seeds")
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
@@ -77,23 +77,25 @@ class Finetune(Experiment):
         """Train with one method and seed and return result rows; `key`, the cell's key, names the checkpoint."""
         remove_finished(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
-        config, validation, inputs = self.config, self.examples[1], self.inputs[1]
-        seen = measuring.evaluate(trainer, inputs, seed=config.seed)
+        config = self.config
+        validation = self.examples[1]
+        inputs = self.inputs[1]
+        evaluation = measuring.evaluate(trainer, inputs, seed=config.seed)
+        layers = trainer.model.transformer.config.num_hidden_layers
+        classes = validation.targets if validation.kind == "class" else None
         rows = [
-            *measuring.performance_rows(measuring.metrics(validation, inputs, seen), validation),
-            *measuring.geometry_rows(
-                seen,
-                trainer.model.transformer.config.num_hidden_layers,
-                validation.targets if validation.kind == "class" else None,
-            ),
+            *measuring.performance_rows(measuring.metrics(validation, inputs, evaluation), validation),
+            *measuring.geometry_rows(evaluation, layers, classes),
             measuring.loss_row(trainer.losses, trainer.epoch_steps),
         ]
-        origin, at = measuring.context(config, validation), {**method.at(), measuring.SEED: seed}
+        origin = measuring.context(config, validation)
+        at = {**method.at(), measuring.SEED: seed}
         return [{**origin, **row, "at": {**at, **row["at"]}} for row in rows]
 
     def trainer(self, method: Method, seed: int) -> FineTuningTrainer:
         """Return the trainer in its state before the first step."""
-        config, (train_on, _) = self.config, self.examples
+        config = self.config
+        train_on, _ = self.examples
         transformer, _ = load_transformer(config.model, train_on.texts)
         model = FineTuned(
             transformer,
@@ -131,7 +133,8 @@ class Finetune(Experiment):
         return draw_finetune(self.finished_rows())
 
     def origin(self) -> str:
-        config, (train_on, validation) = self.config, self.examples
+        config = self.config
+        train_on, validation = self.examples
         return (
             f"{train_on.name}, {len(train_on)} training examples, {len(validation)} of {validation.split}; "
             f"{self._model}; {config.epochs} epochs, lr {config.lr:g}; seeds {', '.join(map(str, config.seeds))}."

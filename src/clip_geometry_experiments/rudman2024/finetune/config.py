@@ -52,9 +52,9 @@ def parse_method(text: str) -> Method:
     pattern = rf"{NONE}|({I_STAR}|{COSREG})\((-?[\d.]+)\)|({TOP})\(([1-9]\d*)\)"
     match = re.fullmatch(pattern, text.strip())
     if match is None:
-        raise InputError(f"{text!r} is not how a method is written; expected one of {FORMS}")
-    name, value = match[1] or match[3], float(match[2] or match[4] or 0)
-    return Method(name, value) if value else Method(NONE)
+        raise InputError(f"unknown method {text!r}; expected one of {FORMS}")
+    value = float(match[2] or match[4] or 0)
+    return Method(match[1] or match[3], value) if value else Method(NONE)
 
 
 MethodText = Annotated[str, AfterValidator(lambda text: str(parse_method(text)))]
@@ -122,10 +122,11 @@ class FinetuneConfig(RunConfig, FinetuneOptimizerConfig):
 
     def validation_task(self) -> TaskConfig:
         """Return the split "validation" of the task. Raises InputError if the task has no other split."""
-        task, path = self.task, getattr(self.task, "path", None)
+        task = self.task
+        path = getattr(task, "path", None)
         if "validation" not in task.SPLITS or task.split == "validation" or (path is not None and path.is_file()):
             raise InputError(
-                f"the task {task.name} has one set of examples here; set held_out to the share of examples to "
+                f"the task {task.name} has only one set of examples here; set held_out to the share of examples to "
                 "validate on"
             )
         # a limit keeps trainings short; on the validation split it would only make the numbers less certain

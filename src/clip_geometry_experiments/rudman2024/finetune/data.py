@@ -11,7 +11,6 @@ from torch import Tensor
 
 from clip_geometry.encoders.hf import context_length
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.rudman2024.finetune.config import FinetuneConfig
 from clip_geometry_experiments.tasks import Task, TaskConfig, load_task
 from clip_geometry_experiments.tasks.items import held_out
 from clip_geometry_experiments.tasks.targets import ScoredPairs
@@ -69,18 +68,10 @@ def load_examples(config: TaskConfig) -> Examples:
         return Examples(name, "class", texts, loaded.labels, loaded.class_names, loaded.revision, split)
     if isinstance(loaded, ScoredPairs):
         return Examples(name, "score", loaded.texts, loaded.scores, (), loaded.revision, split)
-    texts = tuple((each.question, each.passage) for each in loaded.questions)
-    starts = np.array([each.answers[0].start for each in loaded.questions], dtype=np.int64)
-    answers = tuple(tuple(answer.text for answer in each.answers) for each in loaded.questions)
+    texts = tuple((question.question, question.passage) for question in loaded.questions)
+    starts = np.array([question.answers[0].start for question in loaded.questions], dtype=np.int64)
+    answers = tuple(tuple(answer.text for answer in question.answers) for question in loaded.questions)
     return Examples(name, "span", texts, starts, (), loaded.revision, split, answers)
-
-
-def train_and_validation(config: FinetuneConfig) -> tuple[Examples, Examples]:
-    """Return the training and the validation examples. Raises InputError if no such share can be held out."""
-    train = load_examples(config.task)
-    if config.held_out:
-        return hold_out(train, config.held_out, config.seed)
-    return train, load_examples(config.validation_task())
 
 
 def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
@@ -128,13 +119,13 @@ class Windows:
         """Return the inputs of the transformer, right-padded to the longest window, and the targets."""
         rows = [int(row) for row in rows]
         pad = torch.nn.utils.rnn.pad_sequence
-        given = {
+        inputs = {
             name: pad([part[row] for row in rows], batch_first=True, padding_value=self.padding[name]).to(device)
             for name, part in self.parts.items()
         }
         ones = [torch.ones_like(self.parts["input_ids"][row]) for row in rows]
-        given["attention_mask"] = pad(ones, batch_first=True).to(device)
-        return given, self.targets[rows].to(device)
+        inputs["attention_mask"] = pad(ones, batch_first=True).to(device)
+        return inputs, self.targets[rows].to(device)
 
     def batches(self, rows: Sequence[int] | np.ndarray, size: int) -> Iterator[np.ndarray]:
         """Yield batches of window indices, sorted by length to reduce padding, for uses that need no order."""
@@ -162,7 +153,7 @@ def encode(
     limit = context_length(tokenizer, model, name)
     max_length = max_length or min(limit, WINDOW if examples.kind == "span" else LENGTH)
     if max_length > limit:
-        raise InputError(f"max_length is {max_length}, but {name} takes {limit} tokens; lower max_length")
+        raise InputError(f"max_length is {max_length}, but {name} accepts at most {limit} tokens; lower max_length")
     places = None
     if examples.kind == "span":
         encoded = _windows(examples, tokenizer, name, max_length, overlap)
@@ -172,8 +163,8 @@ def encode(
             inside = np.array([part == 1 for part in encoded.sequence_ids(window)])
             places.append(np.where(inside[:, None], np.array(offsets), -1))
         spans = [
-            answer_tokens(where, int(examples.targets[k]), examples.answers[k][0])
-            for where, k in zip(places, example, strict=True)
+            answer_tokens(offsets, int(examples.targets[k]), examples.answers[k][0])
+            for offsets, k in zip(places, example, strict=True)
         ]
         targets = torch.tensor(spans)
     else:
@@ -182,15 +173,15 @@ def encode(
         example = np.arange(len(examples))
         targets = torch.as_tensor(examples.targets).to(torch.int64 if examples.kind == "class" else torch.float32)
     # only inputs that the model accepts: DistilBERT has no token types, although its tokenizer returns some
-    taken = [part for part in PARTS if part in encoded and part in signature(model.forward).parameters]
-    parts = {part: [torch.tensor(ids) for ids in encoded[part]] for part in taken}
+    used = [part for part in PARTS if part in encoded and part in signature(model.forward).parameters]
+    parts = {part: [torch.tensor(ids) for ids in encoded[part]] for part in used}
     padding = {"input_ids": tokenizer.pad_token_id, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
     return Windows(parts, targets, example, padding, places)
 
 
 def _windows(examples: Examples, tokenizer: Any, name: str, max_length: int, overlap: int) -> Any:
     """Tokenize questions with their passages into windows."""
-    require_cls(tokenizer, name, "answers in a passage need one for windows without; take another model")
+    require_cls(tokenizer, name, "it is needed for windows without an answer; choose another model")
     questions, passages = (list(texts) for texts in zip(*examples.texts, strict=True))
     return tokenizer(
         questions,

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed, plus_minus
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.base import distinct_labels
@@ -30,7 +31,6 @@ OTHERS = {COSREG: "#009E73", TOP: "#AA4499"}
 MARKERS = {COSREG: "s", TOP: "D"}
 WIDEST = 5.0  # λ of the most saturated color
 
-Row = Mapping[str, Any]
 Values = Mapping[Method, NDArray[np.float64]]  # method → values of its seeds
 
 words = Words(Path(__file__).with_name("words.j2"))
@@ -38,9 +38,9 @@ words = Words(Path(__file__).with_name("words.j2"))
 
 def draw_finetune(rows: Sequence[Row]) -> dict[str, Drawing]:
     """Draw all figures of one task for which the rows have the numbers."""
-    isoscore, performance = over_seeds(rows, "isoscore", TOKENS), over_seeds(rows, PERFORMANCE)
-    dimension, cosine = over_seeds(rows, "two_nn", SENTENCES), over_seeds(rows, "average_cosine", TOKENS)
-    coordinates, histograms = lists(rows, "coordinates"), lists(rows, "histogram")
+    isoscore = over_seeds(rows, "isoscore", TOKENS)
+    performance = over_seeds(rows, PERFORMANCE)
+    dimension = over_seeds(rows, "two_nn", SENTENCES)
     shown = chosen({_method(row) for row in _trainings(rows)})
     drawn: dict[str, Drawing] = {}
     if isoscore and performance:
@@ -51,10 +51,10 @@ def draw_finetune(rows: Sequence[Row]) -> dict[str, Drawing]:
         figure = lambda_figure(dimension, "TwoNN dimension of sentences")
         caption = words("dimension", any(values.mean() < 1 for values in dimension.values()))
         drawn["finetune_dimension"] = Drawing("Intrinsic dimension", figure, caption)
-    figure = activation_figure(coordinates, shown)
+    figure = activation_figure(lists(rows, "coordinates"), shown)
     drawn["finetune_activation"] = Drawing("Average activation", figure, words("activation"))
-    tokens = [each for each in shown if each.name != TOP]  # it shares the tokens of plain training
-    figure = cosine_figure(histograms, tokens or shown, cosine)
+    tokens = [method for method in shown if method.name != TOP]  # it shares the tokens of plain training
+    figure = cosine_figure(lists(rows, "histogram"), tokens or shown, over_seeds(rows, "average_cosine", TOKENS))
     drawn["finetune_cosines"] = Drawing("Random cosines", figure, words("cosines"))
     return drawn
 
@@ -63,7 +63,8 @@ def draw_tasks(runs: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
     """Draw Figures 5 and 6 for several tasks; `runs` maps `task, model` to the result rows."""
     tasks = {}
     for name, rows in zip(distinct_labels(list(runs)), runs.values(), strict=True):
-        isoscore, performance = over_seeds(rows, "isoscore", TOKENS), over_seeds(rows, PERFORMANCE)
+        isoscore = over_seeds(rows, "isoscore", TOKENS)
+        performance = over_seeds(rows, PERFORMANCE)
         if isoscore and performance:
             tasks[name] = (isoscore, performance, metric(rows))
     if not tasks:
@@ -82,11 +83,14 @@ def draw_tasks(runs: Mapping[str, Sequence[Row]]) -> dict[str, Drawing]:
 
 def over_seeds(rows: Iterable[Row], measure: str, at: Mapping[str, Any] | None = None) -> dict[Method, NDArray]:
     """Map each method to the defined values of one measure, ordered by seed; rows must match the keys in `at`."""
-    found: dict[Method, dict[int, float]] = {}
+    by_method: dict[Method, dict[int, float]] = {}
     for row in _trainings(rows):
         if row["measure"] == measure and (at or {}).items() <= row["at"].items() and row["value"] is not None:
-            found.setdefault(_method(row), {})[row["at"][SEED]] = row["value"]
-    return {each: np.array([found[each][seed] for seed in sorted(found[each])]) for each in ordered(found)}
+            by_method.setdefault(_method(row), {})[row["at"][SEED]] = row["value"]
+    return {
+        method: np.array([by_method[method][seed] for seed in sorted(by_method[method])])
+        for method in ordered(by_method)
+    }
 
 
 def correlation(rows: Iterable[Row]) -> tuple[float | None, int]:
@@ -100,17 +104,17 @@ def correlation(rows: Iterable[Row]) -> tuple[float | None, int]:
 
 def lists(rows: Iterable[Row], field: str) -> dict[Method, NDArray[np.float64]]:
     """Map each method to the list in this field (`coordinates` or `histogram`) for its first seed."""
-    found: dict[Method, NDArray[np.float64]] = {}
+    by_method: dict[Method, NDArray[np.float64]] = {}
     for row in _trainings(rows):
         if field in row:
-            found.setdefault(_method(row), np.array(row[field], dtype=float))
-    return found
+            by_method.setdefault(_method(row), np.array(row[field], dtype=float))
+    return by_method
 
 
 def metric(rows: Iterable[Row]) -> str:
     """Return the display name of the task's own metric."""
-    named = (row["at"].get("metric") for row in rows if row["measure"] == PERFORMANCE)
-    name = next((each for each in named if each), "performance")
+    names = (row["at"].get("metric") for row in rows if row["measure"] == PERFORMANCE)
+    name = next(filter(None, names), "performance")
     return {"matthews": "Matthews' correlation", "score_pearson": "Pearson correlation", "f1": "F1"}.get(name, name)
 
 
@@ -133,16 +137,18 @@ def on_axis(method: Method) -> bool:
 
 def ordered(methods: Iterable[Method]) -> list[Method]:
     """Sort the methods: first the λ axis of I-STAR with plain training, then the others."""
-    return sorted(methods, key=lambda each: (not on_axis(each), "" if on_axis(each) else each.name, each.value))
+    return sorted(
+        methods, key=lambda method: (not on_axis(method), "" if on_axis(method) else method.name, method.value)
+    )
 
 
 def chosen(methods: Iterable[Method]) -> list[Method]:
     """Choose at most five methods to show: both ends of λ, 0, CosReg and all-but-the-top."""
-    found = ordered(methods)
-    axis = [each for each in found if on_axis(each)]
-    picked = [*axis[:1], *(each for each in axis if each.value == 0), *axis[-1:]]
+    candidates = ordered(methods)
+    axis = [method for method in candidates if on_axis(method)]
+    picked = [*axis[:1], *(method for method in axis if method.value == 0), *axis[-1:]]
     for name in (COSREG, TOP):
-        picked += [each for each in found if each.name == name][-1:]
+        picked += [method for method in candidates if method.name == name][-1:]
     return list(dict.fromkeys(picked))
 
 
@@ -151,8 +157,8 @@ def visible(means: Values, shown: Sequence[Method]) -> list[Method]:
 
     For the other methods, the largest coordinate is due to chance; all-but-the-top, for example, removes the mean.
     """
-    largest = {each: float(np.abs(means[each]).max()) for each in shown if each in means}
-    return [each for each, height in largest.items() if height > EMPTY * max(largest.values())]
+    largest = {method: float(np.abs(means[method]).max()) for method in shown if method in means}
+    return [method for method, height in largest.items() if height > EMPTY * max(largest.values())]
 
 
 def label(method: Method) -> str:
@@ -195,7 +201,7 @@ def relation_figure(tasks: Mapping[str, tuple[Values, Values, str]]) -> Figure:
     lines = -(-len(tasks) // columns)
     figure = Figure(figsize=(WIDTH if columns == 1 else 1.6 * WIDTH, 0.5 + 2.4 * lines), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    keys: dict[str, Any] = {}
+    legend: dict[str, Any] = {}
     for axes, (name, (isoscore, performance, metric)) in zip(panels, tasks.items(), strict=False):
         for method, x in isoscore.items():
             y = performance.get(method, np.zeros(0))
@@ -204,13 +210,13 @@ def relation_figure(tasks: Mapping[str, tuple[Values, Values, str]]) -> Figure:
             axes.plot(x, y, ".", color=color(method), alpha=0.45, markersize=4)
             style: Any = {"fmt": marker(method), "color": color(method), "markersize": 5.5, "elinewidth": 0.9}
             bars = {"xerr": deviation(x), "yerr": deviation(y)} if len(x) > 1 else {}
-            keys[label(method)] = axes.errorbar([x.mean()], [y.mean()], **bars, **style)
-            keys[label(method)].lines[0].set_gid(f"relation:{label(method)}")
+            legend[label(method)] = axes.errorbar([x.mean()], [y.mean()], **bars, **style)
+            legend[label(method)].lines[0].set_gid(f"relation:{label(method)}")
         axes.set(xlabel="IsoScore of the tokens of all layers", ylabel=metric, title=name)
         axes.xaxis.set_major_locator(MaxNLocator(5))
     for axes in panels[len(tasks) :]:
         axes.set_axis_off()
-    figure.legend(list(keys.values()), list(keys), loc="outside upper left", ncols=2 * columns)
+    figure.legend(list(legend.values()), list(legend), loc="outside upper left", ncols=2 * columns)
     return figure
 
 
@@ -219,7 +225,8 @@ def lambda_figure(values: Values, name: str) -> Figure:
     """Draw Figure 7: a number against λ, mean and standard deviation over seeds; other methods as horizontal lines."""
     figure, axes = new_axes()
     axis = [method for method in ordered(values) if on_axis(method)]
-    x, mean = [method.value for method in axis], [float(values[method].mean()) for method in axis]
+    x = [method.value for method in axis]
+    mean = [float(values[method].mean()) for method in axis]
     axes.plot(x, mean, color=NEUTRAL, linewidth=1, zorder=1, gid="lambda")
     for place, method in enumerate(axis):
         style: Any = {"fmt": marker(method), "color": color(method), "markersize": 5.5}
@@ -228,7 +235,7 @@ def lambda_figure(values: Values, name: str) -> Figure:
     for method in others:
         axes.axhline(float(values[method].mean()), color=color(method), linestyle=LINES[1], label=label(method))
     axes.set(xlabel="λ of I-STAR (0: none)", ylabel=name)
-    axes.set_xticks(x, [_minus(each).replace("0.", ".") for each in x], fontsize=7)  # short: −.5, 0 and .5 are close
+    axes.set_xticks(x, [_minus(value).replace("0.", ".") for value in x], fontsize=7)  # short: −.5, 0 and .5 are close
     if others:
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return figure
@@ -286,11 +293,11 @@ def methods_figure(tasks: Mapping[str, Values]) -> Figure:
 
     Methods that all tasks have also get a large marker for the mean over tasks.
     """
-    found = list(dict.fromkeys(method for values in tasks.values() for method in values))[::-1]
+    methods = list(dict.fromkeys(method for values in tasks.values() for method in values))[::-1]
     figure, axes = new_axes()
-    figure.set_size_inches(WIDTH, 0.9 + 0.26 * len(found))
+    figure.set_size_inches(WIDTH, 0.9 + 0.26 * len(methods))
     markers = dict(zip(tasks, "o^svDP*X<>hdp", strict=False))
-    for height, method in enumerate(found):
+    for height, method in enumerate(methods):
         scores = {name: float(values[method].mean()) for name, values in tasks.items() if method in values}
         for name, score in scores.items():
             axes.plot(score, height, markers.get(name, "."), color=color(method), alpha=0.5, markersize=4)
@@ -301,8 +308,8 @@ def methods_figure(tasks: Mapping[str, Values]) -> Figure:
         axes.plot([], [], markers.get(name, "."), color=NEUTRAL, linestyle="none", label=name)
     if len(tasks) > 1:
         axes.plot([], [], "|", color=NEUTRAL, markersize=10, markeredgewidth=2.2, linestyle="none", label="mean")
-    axes.set_yticks(range(len(found)), [label(method) for method in found])
-    axes.set(xlabel="performance on validation examples", ylim=(-0.6, len(found) - 0.4))
+    axes.set_yticks(range(len(methods)), [label(method) for method in methods])
+    axes.set(xlabel="performance on validation examples", ylim=(-0.6, len(methods) - 0.4))
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=4)
     return figure
 
@@ -315,20 +322,20 @@ def sentences(runs: Mapping[str, Sequence[Row]]) -> list[str]:
 
     `runs` maps a task to its result rows.
     """
-    said = []
+    result = []
     for task, rows in runs.items():
         scores = {}  # rows over all seeds come last and win; a single seed has the error over the examples
         for row in rows:
             if row["measure"] == PERFORMANCE and row.get("standard_error") is not None:
                 scores[_method(row)] = row
         ranked = sorted(scores.items(), key=lambda item: -item[1]["value"])
-        texts = [(label(each), plus_minus(row["value"], row["standard_error"])) for each, row in ranked]
+        texts = [(label(method), plus_minus(row["value"], row["standard_error"])) for method, row in ranked]
         ties = [text for text, (_, row) in zip(texts, ranked, strict=True) if not differ(row, ranked[0][1])]
         if texts:
             seeds = ranked[0][1]["at"].get("seeds", 1)
-            said.append(words("best", metric(rows), ties, texts, seeds, task if len(runs) > 1 else ""))
+            result.append(words("best", metric(rows), ties, texts, seeds, task if len(runs) > 1 else ""))
         isoscore = over_seeds(rows, "isoscore", TOKENS)
-        ends = sorted((values.mean(), label(each)) for each, values in isoscore.items() if on_axis(each))
+        ends = sorted((values.mean(), label(method)) for method, values in isoscore.items() if on_axis(method))
         if len(runs) == 1 and len(ends) > 1:
-            said.append(words("isotropy", ends[0], ends[-1], *correlation(rows)))
-    return said
+            result.append(words("isotropy", ends[0], ends[-1], *correlation(rows)))
+    return result

@@ -19,6 +19,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.training.losses import hidden_rows, second_moments
 from clip_geometry_experiments.kit import training, trajectories
+from clip_geometry_experiments.kit.base import data_options
 from clip_geometry_experiments.report.figures import sampled_cosines
 from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
 from clip_geometry_experiments.rudman2024.finetune.data import Examples, Windows
@@ -88,11 +89,12 @@ def evaluate(
     model = trainer.model.eval()
     measured = np.zeros(len(inputs), bool)
     measured[inputs.sample(tokens, np.random.default_rng(seed))] = True
-    order, outputs, last, moments = [], [], [], None
+    order, outputs, last = [], [], []
+    moments = None
     for rows in inputs.batches(np.arange(len(inputs)), trainer.config.batch_size):
-        given, _ = inputs.batch(rows, trainer.device)
+        batch, _ = inputs.batch(rows, trainer.device)
         with trainer.autocast():
-            output = model(given)
+            output = model(batch)
         order += rows.tolist()
         scores, sentences = output.scores.float().cpu(), output.sentences.float().cpu()
         for k, row in enumerate(rows.tolist()):
@@ -102,10 +104,11 @@ def evaluate(
                 places = inputs.places[row]
                 best = best_span(scores[k, : len(places)].numpy(), places, LONGEST_ANSWER)
                 outputs.append((sentences[k], scores[k, 0], best))
-        if (chosen := np.flatnonzero(measured[rows])).size:
-            mask = given["attention_mask"][chosen]
-            found = second_moments(hidden_rows([layer[chosen] for layer in output.hidden], mask))
-            moments = found if moments is None else moments + found
+        chosen = np.flatnonzero(measured[rows])
+        if chosen.size:
+            mask = batch["attention_mask"][chosen]
+            of_batch = second_moments(hidden_rows([layer[chosen] for layer in output.hidden], mask))
+            moments = of_batch if moments is None else moments + of_batch
             last.append(output.hidden[-1][chosen][mask.bool()].float().cpu())
     assert moments is not None
     sentences, scores, spans = zip(*(outputs[k] for k in np.argsort(order)), strict=True)
@@ -132,12 +135,12 @@ def metrics(examples: Examples, inputs: Windows, seen: Evaluation) -> dict[str, 
     if examples.kind == "score":
         return {PEARSON: TaskMetric(_pearson, (seen.scores[:, 0].numpy(), examples.targets))}
     predicted = seen.scores.argmax(1).numpy()
-    found = {ACCURACY: TaskMetric(np.mean, (predicted == examples.targets,))}
+    accuracy = {ACCURACY: TaskMetric(np.mean, (predicted == examples.targets,))}
     if examples.name == "cola":
         from sklearn.metrics import matthews_corrcoef
 
-        return {MATTHEWS: TaskMetric(matthews_corrcoef, (examples.targets, predicted)), **found}
-    return found
+        return {MATTHEWS: TaskMetric(matthews_corrcoef, (examples.targets, predicted)), **accuracy}
+    return accuracy
 
 
 def _pearson(x: np.ndarray, y: np.ndarray) -> float:
@@ -165,10 +168,10 @@ def best_span(scores: np.ndarray, places: np.ndarray, longest: int) -> Best | No
     return float(sums[first, last]), int(places[inside[first], 0]), int(places[inside[last], 1])
 
 
-def answers(passages: Sequence[str], example: Sequence[int], found: Iterable[Best | None]) -> list[str]:
+def answers(passages: Sequence[str], example: Sequence[int], spans: Iterable[Best | None]) -> list[str]:
     """Return the best answer of each passage over its windows, copied from the passage; "" if there is none."""
     best: dict[int, Best] = {}
-    for k, span in zip(example, found, strict=True):
+    for k, span in zip(example, spans, strict=True):
         if span is not None and (k not in best or span[0] > best[k][0]):
             best[k] = span
     return [passage[best[k][1] : best[k][2]] if k in best else "" for k, passage in enumerate(passages)]
@@ -176,9 +179,8 @@ def answers(passages: Sequence[str], example: Sequence[int], found: Iterable[Bes
 
 def normalised(text: str) -> str:
     """Return the text in lower case, without punctuation and articles, and with single spaces."""
-    return " ".join(
-        re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(str.maketrans("", "", string.punctuation))).split()
-    )
+    without_punctuation = text.lower().translate(str.maketrans("", "", string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", without_punctuation).split())
 
 
 def exact_match(predicted: str, accepted: Sequence[str]) -> float:
@@ -188,11 +190,13 @@ def exact_match(predicted: str, accepted: Sequence[str]) -> float:
 
 def token_f1(predicted: str, accepted: Sequence[str]) -> float:
     """Return the best F1 over the answers: harmonic mean of precision and recall of words, counted with repetition."""
-    words, best = Counter(normalised(predicted).split()), 0.0
+    words = Counter(normalised(predicted).split())
+    best = 0.0
     for answer in accepted:
-        others = Counter(normalised(answer).split())
-        if shared := (words & others).total():
-            precision, recall = shared / words.total(), shared / others.total()
+        answer_words = Counter(normalised(answer).split())
+        shared = (words & answer_words).total()
+        if shared:
+            precision, recall = shared / words.total(), shared / answer_words.total()
             best = max(best, 2 * precision * recall / (precision + recall))
     return best
 
@@ -218,7 +222,7 @@ def geometry_rows(seen: Evaluation, layers: int, classes: np.ndarray | None = No
         rows.append(_row("silhouette", seen.sentences, sentences, classes))
     mean = seen.sentences.double().mean(0)
     largest = float(mean.abs().max() / mean.norm())
-    more = {"at": sentences, "coordinates": [round(float(each), 6) for each in mean]}
+    more = {"at": sentences, "coordinates": [round(float(coordinate), 6) for coordinate in mean]}
     return [*rows, Record("finetune.largest_coordinate", largest, None, n=len(seen.sentences), d=len(mean), **more)]
 
 
@@ -253,23 +257,22 @@ def loss_row(losses: Sequence[float], epoch_steps: int) -> Record:
 
 def context(config: FinetuneConfig, validation: Examples) -> Row:
     """Return the fields that all rows share."""
-    options = config.task.model_dump(
-        mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"}
-    )
     own: Row = {"model": config.model.model, "model_options": config.model.options()}
     own |= {} if config.precision == "fp32" else {"dtype": config.precision}
-    return training.context(validation.name, validation.split, options, config.seed, **own)
+    return training.context(validation.name, validation.split, data_options(config.task), config.seed, **own)
 
 
-def performance_rows(found: Mapping[str, TaskMetric], examples: Examples) -> Iterator[Record]:
+def performance_rows(task_metrics: Mapping[str, TaskMetric], examples: Examples) -> Iterator[Record]:
     """Yield a record per metric; the main metric is also `finetune.performance`, so that tasks can be compared."""
-    own = next(iter(found))
-    for name, metric in found.items():
-        value, error, note = metric(), metric.standard_error, {}
+    for k, (name, metric) in enumerate(task_metrics.items()):
+        value = metric()
+        fields: Row = {"standard_error": metric.standard_error, "n": len(examples), "d": None}
         if not math.isfinite(value):
-            value, note = None, {"note": "not defined: all predictions or all targets are equal"}
-        for measure, at in [(PERFORMANCE, {"metric": name})] * (name == own) + [(f"finetune.{name}", {})]:
-            yield Record(measure, value, error, n=len(examples), d=None, at=at, **note)
+            value = None
+            fields["note"] = "not defined: all predictions or all targets are equal"
+        if k == 0:
+            yield Record(PERFORMANCE, value, at={"metric": name}, **fields)
+        yield Record(f"finetune.{name}", value, at={}, **fields)
 
 
 def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
@@ -298,13 +301,15 @@ def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 def correlation_rows(rows: Iterable[Row]) -> Iterator[Row]:
     """Correlate IsoScore (all layers) with performance over the trainings with any λ of I-STAR, including 0."""
-    found: dict[tuple[float, int], dict[str, float]] = defaultdict(dict)
+    trainings: dict[tuple[float, int], dict[str, float]] = defaultdict(dict)
     for row in rows:
         at = row["at"]
-        wanted = row["measure"] == PERFORMANCE or (row["measure"] == "isoscore" and at.get("rows") == "tokens")
-        if wanted and row["value"] is not None and at.get(SEED) not in (None, ALL) and at["method"] in (I_STAR, NONE):
-            found[at["lambda"], at[SEED]][row["measure"]] = row["value"]
-    pairs = [(each["isoscore"], each[PERFORMANCE]) for each in found.values() if len(each) == 2]
+        correlated = row["measure"] == PERFORMANCE or (row["measure"] == "isoscore" and at.get("rows") == "tokens")
+        if not correlated or row["value"] is None or at.get(SEED) in (None, ALL):
+            continue
+        if at["method"] in (I_STAR, NONE):
+            trainings[at["lambda"], at[SEED]][row["measure"]] = row["value"]
+    pairs = [(numbers["isoscore"], numbers[PERFORMANCE]) for numbers in trainings.values() if len(numbers) == 2]
     x, y = np.array(pairs, dtype=float).reshape(-1, 2).T
     at = {"method": I_STAR, SEED: ALL, "of": "isoscore", "with": PERFORMANCE}
     yield from trajectories.correlation_rows("finetune", x, y, d=None, at=at)

@@ -53,7 +53,8 @@ class TransformerConfig(Config):
 
     def encoder(self) -> EncoderConfig:
         """Return the encoder config that locates the files. Raises InputError for other families of encoders."""
-        name, bare = self.model, self.model.removeprefix("hf-text:")
+        name = self.model
+        bare = name.removeprefix("hf-text:")
         if bare in sentence.WHEELS and not Path(bare).is_dir():
             name = f"sentence:{bare}"
         if not name.startswith(("hf-text:", "sentence:")):
@@ -89,7 +90,9 @@ def load_transformer(config: TransformerConfig, texts: Sequence[Sequence[str]]) 
     settings = read_settings(root, config.model)
     if config.layers is not None:
         if config.layers > settings.num_hidden_layers:
-            raise InputError(f"{config.model} has {settings.num_hidden_layers} layers, but layers = {config.layers}")
+            raise InputError(
+                f"{config.model} has only {settings.num_hidden_layers} layers, but layers = {config.layers}"
+            )
         settings.num_hidden_layers = config.layers
     if isinstance(encoder, HFConfig):
         model, _ = build(AutoModel, root, weights, encoder, settings)
@@ -164,7 +167,9 @@ class FineTuned(nn.Module):
     def __init__(self, transformer: Any, *, outputs: int, spans: bool, pooling: str, seed: int):
         super().__init__()
         settings = transformer.config
-        self.transformer, self.spans, self.pool = transformer, spans, POOLINGS[pooling]
+        self.transformer = transformer
+        self.spans = spans
+        self.pool = POOLINGS[pooling]
         self.dropout = nn.Dropout(head_dropout(settings, spans=spans))
         self.head = nn.utils.skip_init(nn.Linear, settings.hidden_size, outputs)  # pyright: ignore
         generator = torch.Generator().manual_seed(seed)  # on the CPU, so the weights are the same on every device
@@ -177,7 +182,8 @@ class FineTuned(nn.Module):
     def post_process(self, weights: Float[Tensor, "d d"], shift: Float[Tensor, " d"]) -> None:
         """Apply an affine map to the rows before the head."""
         device = self.head.weight.device
-        self.weights, self.shift = weights.float().to(device), shift.float().to(device)
+        self.weights = weights.float().to(device)
+        self.shift = shift.float().to(device)
 
     def processed(self, rows: Tensor) -> Tensor:
         if self.weights is None or self.shift is None:

@@ -65,8 +65,8 @@ class FineTuningTrainer(Trainer):
     def rate(self, number: int) -> float:
         if number >= self.plain_steps:
             return HEAD_LR
-        steps, config = self.plain_steps, self.config
-        return learning_rate(number, steps=steps, lr=config.lr, warmup=config.warmup, schedule="linear")
+        config = self.config
+        return learning_rate(number, steps=self.plain_steps, lr=config.lr, warmup=config.warmup, schedule="linear")
 
     def step(self) -> None:
         """Take a step, refreshing C_0 before each epoch and fitting all-but-the-top before the epoch of the head."""
@@ -75,20 +75,20 @@ class FineTuningTrainer(Trainer):
             self._train_head(*self.fitted())
         elif place == 0 and isinstance(self.penalty, IStar):
             windows = self.sample(self.config.refresh_sample, epoch)
-            self.penalty.refresh((list(output.hidden), mask) for output, mask in self._seen(windows))
+            self.penalty.refresh((list(output.hidden), mask) for output, mask in self._outputs(windows))
         super().step()
 
     def loss(self) -> tuple[Tensor, Tensor]:
         size = self.config.batch_size
         epoch, place = divmod(self.number, self.epoch_steps)
         rows = self.stream(ORDER, epoch).permutation(len(self.inputs))[place * size : (place + 1) * size]
-        given, targets = self.inputs.batch(rows, self.device)
+        inputs, targets = self.inputs.batch(rows, self.device)
         self.model.train()
         if self.number >= self.plain_steps:
             self.model.transformer.eval()
         with self.autocast():
-            output = self.model(given)
-        mask = given["attention_mask"]
+            output = self.model(inputs)
+        mask = inputs["attention_mask"]
         loss = task_loss(output.scores.float(), targets, mask)
         if self.penalty is None:
             return loss, loss
@@ -101,23 +101,24 @@ class FineTuningTrainer(Trainer):
         """Return random windows with about this many tokens; None returns all."""
         return self.inputs.sample(tokens, self.stream(self.SAMPLE, epoch))
 
-    def _seen(self, windows: np.ndarray) -> Iterator[tuple[Output, Tensor]]:
+    def _outputs(self, windows: np.ndarray) -> Iterator[tuple[Output, Tensor]]:
         """Yield output and mask, batch by batch, without dropout."""
         self.model.eval()
         with torch.no_grad():
             for rows in self.inputs.batches(windows, self.config.batch_size):
-                given, _ = self.inputs.batch(rows, self.device)
+                inputs, _ = self.inputs.batch(rows, self.device)
                 with self.autocast():
-                    output = self.model(given)
-                yield output, given["attention_mask"]
+                    output = self.model(inputs)
+                yield output, inputs["attention_mask"]
 
     def fitted(self) -> tuple[Tensor, Tensor]:
         """Return (W, b) of all-but-the-top, fitted on the inputs of the head: all training sentences or, for spans, the
         tokens of random windows."""
-        spans, rows = self.model.spans, []
-        for output, mask in self._seen(self.sample(FITTED_TOKENS if spans else None, self.config.epochs)):
-            kept = output.hidden[-1][mask.bool()] if spans else output.sentences
-            rows.append(kept.float().cpu())
+        spans = self.model.spans
+        rows = []
+        for output, mask in self._outputs(self.sample(FITTED_TOKENS if spans else None, self.config.epochs)):
+            head_inputs = output.hidden[-1][mask.bool()] if spans else output.sentences
+            rows.append(head_inputs.float().cpu())
         weights, shift = AllButTheTop(int(self.method.value)).fit(torch.cat(rows).numpy()).weights()
         return torch.from_numpy(weights), torch.from_numpy(shift)
 

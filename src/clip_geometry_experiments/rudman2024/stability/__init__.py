@@ -52,10 +52,11 @@ class StabilityConfig(RunConfig):
     @model_validator(mode="after")
     def _known(self) -> Self:
         for key, known in (("sizes", self.sizes), ("zetas", self.zetas)):
-            if strange := set(getattr(self, f"table_{key}")) - set(known):
-                raise InputError(f"table_{key} has {min(strange)}, which is none of the {key} {list(known)}")
+            unknown = set(getattr(self, f"table_{key}")) - set(known)
+            if unknown:
+                raise InputError(f"table_{key} has {min(unknown)}, which is not one of the {key} {list(known)}")
         if len({cloud.name for cloud in self.clouds}) < len(self.clouds):
-            raise InputError("two clouds have one name; give each a name of its own")
+            raise InputError("two clouds have the same name; give each its own name")
         return self
 
 
@@ -76,7 +77,8 @@ class Stability(Experiment):
     def _rows(self, cloud: CloudConfig, n: int) -> list[Row]:
         config = self.config
         estimates = [(PLAIN, None), (UNBIASED, None), *((STAR, zeta) for zeta in config.zetas)]
-        options, truth = cloud.model_dump(mode="json", exclude={"name"}), cloud.isoscore(config.d)
+        options = cloud.model_dump(mode="json", exclude={"name"})
+        truth = cloud.isoscore(config.d)
         shared = {
             **context(cloud.name, None, options, config.seed, model=None, dtype="float64"),
             "n": n,
@@ -99,13 +101,13 @@ class Stability(Experiment):
         config = self.config
         rng = np.random.default_rng([config.seed, n, config.d])
         chunk = max(1, CHUNK // (config.d * max(n, config.reference_rows)))
-        found = []
+        scores = []
         for start in range(0, config.draws, chunk):
             count = min(chunk, config.draws - start)
             samples = cloud.draw(count, n, config.d, rng)
             references = cloud.draw(count, config.reference_rows, config.d, rng)
-            found += [scores_of(x, rows, config.zetas) for x, rows in zip(samples, references, strict=True)]
-        return torch.tensor(found, dtype=torch.float64)
+            scores += [scores_of(x, rows, config.zetas) for x, rows in zip(samples, references, strict=True)]
+        return torch.tensor(scores, dtype=torch.float64)
 
     def tabled(self, row: Row) -> bool:
         """Show only some sizes and ζ in the table; the figures show the hundreds of others."""

@@ -55,7 +55,8 @@ class CloudConfig(Config):
 def scores_of(x: Float[Tensor, "n d"], reference: Float[Tensor, "m d"], zetas: Sequence[float]) -> list[float]:
     """Return the IsoScore of rows: plain, unbiased (NaN if undefined), and IsoScore* for each ζ, shrunk toward the
     covariance of the reference."""
-    moments, covariance = Moments.of(x), torch.cov(reference.T)
+    moments = Moments.of(x)
+    covariance = torch.cov(reference.T)
     try:
         unbiased = float(isoscore(moments, unbiased=True))
     except InputError:
@@ -78,15 +79,16 @@ def error_rows(values: Values, truth: float, /, **fields: Any) -> Iterator[Recor
         yield Record("stability.bias", None, **fields)
         return
     error = known - truth
-    deviation, squared = float(known.std()), error.square()
+    squared = error.square()
+    deviation = float(known.std())
     # errors of the standard deviation and the RMSE use the delta method and the fourth moment
-    around = (known - known.mean()).square()
-    found = {
+    squared_deviations = (known - known.mean()).square()
+    numbers = {
         "bias": (float(error.mean()), deviation / math.sqrt(len(known))),
-        "standard_deviation": (deviation, _of_root(around)),
+        "standard_deviation": (deviation, _of_root(squared_deviations)),
         "rmse": (math.sqrt(float(squared.mean())), _of_root(squared)),
     }
-    for name, (value, standard_error) in found.items():
+    for name, (value, standard_error) in numbers.items():
         yield Record(f"stability.{name}", value, standard_error, **fields)
 
 

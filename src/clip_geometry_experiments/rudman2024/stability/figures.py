@@ -35,13 +35,14 @@ def numbers_of(rows: Sequence[Row]) -> pd.DataFrame:
 
     The other columns are `zeta`, `truth`, `bias`, `standard_deviation` and `rmse`; undefined numbers are NaN.
     """
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        label, zeta = label_of(**row["at"]), row["at"].get("zeta", np.nan)
+        label = label_of(**row["at"])
+        zeta = row["at"].get("zeta", np.nan)
         shared = {"cloud": row["dataset"], "n": row["n"], "label": label, "zeta": zeta, "truth": row["truth"]}
-        numbers = found.setdefault((row["dataset"], row["n"], label), shared)
+        numbers = lines.setdefault((row["dataset"], row["n"], label), shared)
         numbers[row["measure"].removeprefix("stability.")] = np.nan if row["value"] is None else row["value"]
-    return pd.DataFrame(list(found.values()))
+    return pd.DataFrame(list(lines.values()))
 
 
 def label_of(estimator: str, zeta: float | None = None) -> str:
@@ -69,11 +70,11 @@ def draw_stability(rows: Sequence[Row], zetas: Sequence[float]) -> dict[str, Dra
 
 def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
     """Say how biased plain and unbiased IsoScore of n rows are, and which estimate has the smallest error."""
-    found: dict[tuple[str, str], dict[str, Row]] = {}  # (estimate, measure) → cloud → row
+    by_estimate: dict[tuple[str, str], dict[str, Row]] = {}  # (estimate, measure) → cloud → row
     for row in rows:
         if row["n"] == n and row["value"] is not None:
-            found.setdefault((label_of(**row["at"]), row["measure"]), {})[row["dataset"]] = row
-    plain, unbiased = (found.get((label, "stability.bias"), {}) for label in ("plain", "unbiased"))
+            by_estimate.setdefault((label_of(**row["at"]), row["measure"]), {})[row["dataset"]] = row
+    plain, unbiased = (by_estimate.get((label, "stability.bias"), {}) for label in ("plain", "unbiased"))
     if not plain or not unbiased:
         return []
     worst = [max(biases.values(), key=lambda row: abs(row["value"])) for biases in (plain, unbiased)]
@@ -81,7 +82,7 @@ def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
     unbent = [cloud for cloud, row in unbiased.items() if not differ(row, {"value": 0.0, "standard_error": 0.0})]
     best = {}
     for cloud in plain:
-        errors = {label: found.get((label, "stability.rmse"), {}).get(cloud) for label in labels_of(zetas)}
+        errors = {label: by_estimate.get((label, "stability.rmse"), {}).get(cloud) for label in labels_of(zetas)}
         known = {label: row for label, row in errors.items() if row is not None}
         least = min(known.values(), key=lambda row: row["value"])
         best[cloud] = [label for label, row in known.items() if not differ(row, least)]
@@ -93,15 +94,16 @@ def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
 def shrinkage_figure(numbers: pd.DataFrame) -> Figure:
     """Draw Figure 4 of the paper, with one panel per cloud."""
     stars = numbers.dropna(subset=["zeta"]).sort_values("zeta", kind="stable")
-    truths, sizes = _truths(numbers), _some(sorted(numbers["n"].unique()), SHOWN_SIZES)
+    truths = _truths(numbers)
+    sizes = _some(sorted(numbers["n"].unique()), SHOWN_SIZES)
     figure = Figure(figsize=(WIDTH, 0.5 + 1.75 * len(truths)), layout="constrained")
     panels = figure.subplots(len(truths), 1, sharex=True, squeeze=False)[:, 0]
     colors = [tuple(LIGHTER + (DARKER - LIGHTER) * share) for share in np.linspace(0, 1, len(sizes))]
     for axes, (cloud, truth) in zip(panels, truths.items(), strict=True):
         axes.axhline(truth, gid=f"truth:{cloud}", **TRUE)
         for n, color in zip(sizes, colors, strict=True):
-            found = stars[(stars["cloud"] == cloud) & (stars["n"] == n)]
-            x, mean, spread = found["zeta"], found["bias"] + truth, found["standard_deviation"]
+            curve = stars[(stars["cloud"] == cloud) & (stars["n"] == n)]
+            x, mean, spread = curve["zeta"], curve["bias"] + truth, curve["standard_deviation"]
             axes.plot(x, mean, color=color, marker="o", markersize=2.5, label=f"n = {n}", gid=f"star:{cloud}:{n}")
             axes.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.3, linewidth=0)
         axes.set_title(f"{cloud}, true score {fixed(truth, 3)}", loc="left")
@@ -115,15 +117,16 @@ def shrinkage_figure(numbers: pd.DataFrame) -> Figure:
 @styled
 def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
     """Draw two panels per cloud, bias and root mean square error of the estimates, on common axes."""
-    truths, sizes = _truths(numbers), sorted(numbers["n"].unique())
+    truths = _truths(numbers)
+    sizes = sorted(numbers["n"].unique())
     known = numbers.dropna(subset=["rmse"]).sort_values("n", kind="stable")
     figure = Figure(figsize=(WIDTH, 0.6 + 1.45 * len(truths)), layout="constrained")
     panels = figure.subplots(len(truths), 2, sharex=True, sharey="col", squeeze=False)
     for (left, right), cloud in zip(panels, truths, strict=True):
         for label, style in zip(labels_of(zetas), STYLES, strict=False):
-            found = known[(known["cloud"] == cloud) & (known["label"] == label)]
-            for axes, what in ((left, "bias"), (right, "rmse")):
-                axes.plot(found["n"], found[what], label=label, gid=f"{what}:{cloud}:{label}", **style)
+            curve = known[(known["cloud"] == cloud) & (known["label"] == label)]
+            for axes, number in ((left, "bias"), (right, "rmse")):
+                axes.plot(curve["n"], curve[number], label=label, gid=f"{number}:{cloud}:{label}", **style)
         left.axhline(0, **TRUE)
         left.set_title(cloud, loc="left")
         left.set(ylabel="bias")

@@ -54,17 +54,19 @@ class StudentCallback:
     images: LabeledImages
 
     def __call__(self, trainer: DistillationTrainer) -> dict[Place, float]:
-        student, found = trainer.student, {}
+        student = trainer.student
+        values = {}
         for language, texts in self.captions.items():
             for name, value in nearness(encode(student, texts.tokens), texts.targets()).items():
-                found[Place(name, language)] = value
+                values[Place(name, language)] = value
             for kind, value in self.images.accuracy(class_rows(student, self.prompts[language])).items():
-                found[Place(ZERO_SHOT, language, kind)] = value
-        return found
+                values[Place(ZERO_SHOT, language, kind)] = value
+        return values
 
     def fields_of(self, place: Place, step: int) -> dict[str, Any]:
         """Return size, null value and `at` of a number of the last state."""
-        texts, at = self.captions[place.of], {"tower": "student", "step": step, "language": place.of}
+        texts = self.captions[place.of]
+        at = {"tower": "student", "step": step, "language": place.of}
         size = {"n": len(texts), "d": texts.rows.shape[1]}
         if place.classes == "all":
             return {**size, "at": at}
@@ -120,7 +122,8 @@ def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, s
     for language, texts in captions.items():
         rows = encode(student, texts.tokens)
         cosines = torch.cosine_similarity(rows.double(), texts.targets().double())
-        n, error = len(cosines), float(cosines.std() / math.sqrt(len(cosines)))
+        n = len(cosines)
+        error = float(cosines.std() / math.sqrt(n))
         at = {"tower": "student", "language": language}
         yield Record(COSINE, float(cosines.mean()), error, n=n, d=rows.shape[1], at=at)
         sets[language] = Embeddings(vectors=rows.numpy(), modality="text", item_id=texts.items, language=language)
@@ -138,10 +141,10 @@ class Distillation(TrainingStudy):
 
     def planned(self) -> Cell:
         config = self.config
-        define = config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
+        define = config.settings()
         sets = []
         for data in (config.data, config.measured):  # each in the teacher's language and its own
-            sets += dict.fromkeys(each for name in config.languages for each in parallel(data, config.languages, name))
+            sets += dict.fromkeys(part for name in config.languages for part in parallel(data, config.languages, name))
         define |= {"revisions": [self.workspace.revisions(config.teacher, data) for data in (*sets, config.tested)]}
         versions = library_versions()
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "transformers")}}
@@ -165,7 +168,7 @@ class Distillation(TrainingStudy):
         student = training.fresh_student(folder, columns, config.seed)
         seen = self.sources.seen()
         class_texts = self.sources.class_texts(config.data, config.training_prompts or config.prompts)
-        prompts = {name: each.of_classes(seen) for name, each in class_texts.items()}
+        prompts = {name: texts.of_classes(seen) for name, texts in class_texts.items()}
         device = resolve_device(self.workspace.device)
         return DistillationTrainer(student, captions, prompts, config, device=device)
 

@@ -29,7 +29,9 @@ class StudentConfig(Config):
     @model_validator(mode="after")
     def _divides(self) -> Self:
         if self.width % self.heads:
-            raise InputError(f"width is {self.width} and heads are {self.heads}; expected a width that they divide")
+            raise InputError(
+                f"width is {self.width} with {self.heads} heads; expected a multiple of the number of heads"
+            )
         return self
 
 
@@ -65,14 +67,14 @@ class DistillationConfig(RunConfig, OptimizerConfig):
     def _in_each_language(self) -> Self:
         if self.batch_size % len(self.languages):
             raise InputError(
-                f"batch_size is {self.batch_size} for {len(self.languages)} languages; expected a multiple, each has "
-                "as many"
+                f"batch_size is {self.batch_size} for {len(self.languages)} languages; expected a multiple of the "
+                "number of languages, because each has the same number of texts"
             )
         for name in ("measured", "tested"):
             if getattr(self, name) == self.data:
-                raise InputError(f"{name} is the data that is trained on; expected other items, another split")
+                raise InputError(f"{name} is the training data; expected other items, such as another split")
         for prompts in (self.prompts, self.training_prompts or self.prompts):
             for language in self.languages:
                 if not with_a_place(prompts.get(language, ())):
-                    raise InputError(f"prompts have none in {language!r}; expected templates such as 'Bild: {{}}.'")
+                    raise InputError(f"there are no prompts in {language!r}; expected templates such as 'Bild: {{}}.'")
         return self

@@ -50,8 +50,8 @@ class Texts:
 
     def of_classes(self, seen: np.ndarray) -> "Texts":
         """Return only the prompts of these classes."""
-        kept = np.isin(self.target, seen)
-        return Texts(self.tokens[kept], self.target[kept], self.rows, self.items[kept])
+        mask = np.isin(self.target, seen)
+        return Texts(self.tokens[mask], self.target[mask], self.rows, self.items[mask])
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +113,13 @@ class Sources:
 
     def _tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
         """Return int32 token ids (n, t), padded on the right, and the number of truncated texts."""
-        found = tokenize(self.tokenizer, texts, self.tokenizer.model_max_length, "max_length")
-        return found.inputs["input_ids"].numpy().astype(np.int32), found.truncated
+        tokens = tokenize(self.tokenizer, texts, self.tokenizer.model_max_length, "max_length")
+        return tokens.inputs["input_ids"].numpy().astype(np.int32), tokens.truncated
 
     def _embedded(self, source: DatasetConfig) -> tuple[list[str], np.ndarray]:
         """Return item ids and the teacher's rows, which are embedded once and kept in the store."""
-        found = self.workspace.embeddings(self.config.teacher, source, limit=None, batch_size=BATCH, only="text")
-        text = found["text"]
+        sets = self.workspace.embeddings(self.config.teacher, source, limit=None, batch_size=BATCH, only="text")
+        text = sets["text"]
         items = range(len(text)) if text.item_id is None else text.item_id.tolist()
         return [str(item) for item in items], np.array(text.vectors, dtype=np.float32)
 
@@ -130,7 +130,7 @@ class Sources:
         dataset = load_dataset(self.config.data)
         labels = [side.labels for side in dataset.sides if side.labels is not None]
         if not labels or dataset.class_names is None:
-            raise InputError(f"{self.config.data.name} has no labels with class names, which prompts are made of")
+            raise InputError(f"{self.config.data.name} has no labels with class names, from which prompts are made")
         return np.unique(labels[0])
 
     def class_texts(self, data: DatasetConfig, prompts: Mapping[str, Sequence[str]]) -> dict[str, Texts]:
@@ -139,11 +139,11 @@ class Sources:
         texts, classes = self._class_prompts(data, source, prompts[source])
         rows = self.teacher.text_features(self.teacher.tokenize(texts)).numpy()
         means = np.stack([rows[classes == k].mean(0) for k in range(classes.max() + 1)])
-        found = {}
+        by_language = {}
         for language in self.config.languages:
             texts, classes = self._class_prompts(data, language, prompts[language])
-            found[language] = Texts(self._tokens(texts)[0], classes, means, items=classes)
-        return found
+            by_language[language] = Texts(self._tokens(texts)[0], classes, means, items=classes)
+        return by_language
 
     def _class_prompts(
         self, data: DatasetConfig, language: str, templates: Sequence[str]
@@ -153,7 +153,7 @@ class Sources:
         for template in templates:
             side = load_dataset(changed(data, language=language, prompt=template)).text
             if side is None or side.labels is None or side.pair_on != "label":
-                raise InputError(f"{data.name} has no class names in {language!r}, which prompts are made of")
+                raise InputError(f"{data.name} has no class names in {language!r}, from which prompts are made")
             texts += [str(side.load(k)) for k in range(len(side))]
             classes.append(side.labels)
         return texts, np.concatenate(classes)
@@ -166,9 +166,9 @@ class Sources:
 
     def images(self, data: DatasetConfig) -> LabeledImages:
         """Embed labeled images with the teacher's image tower."""
-        found = self.workspace.embeddings(self.config.teacher, data, limit=None, batch_size=BATCH, only="image")
-        image = found.get("image")
+        sets = self.workspace.embeddings(self.config.teacher, data, limit=None, batch_size=BATCH, only="image")
+        image = sets.get("image")
         if image is None or image.labels is None:
-            raise InputError(f"{self.config.teacher.model} on {data.name} gives no labeled images for zero-shot")
+            raise InputError(f"{self.config.teacher.model} gives no labeled images of {data.name} for zero-shot")
         rows = torch.from_numpy(np.array(image.vectors, dtype=np.float32))
         return LabeledImages(rows, image.labels, self.seen(), len(load_dataset(data).class_names or ()))

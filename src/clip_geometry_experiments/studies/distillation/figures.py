@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from clip_geometry.display.numbers import plus_minus
+from clip_geometry.display.origin import Row
 from clip_geometry.display.style import COLORS, NEUTRAL, WIDTH
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import LINES, Panel, PanelCurve, panels_figure
@@ -21,7 +22,6 @@ PANELS = {  # (measure, classes) → label
     ("distillation.unexplained", None): "1 − R²",
 }
 
-Row = Mapping[str, Any]
 words = Words(Path(__file__).with_name("words.j2"))
 
 
@@ -30,8 +30,8 @@ def draw_distillation(rows: Sequence[Row]) -> dict[str, Drawing]:
     curves = [row for row in rows if "trajectory" in row and "language" in row["at"]]
     teacher = _teacher(rows)
     kinds = [
-        (_hyphen(kind), [(row["at"]["language"], row["value"]) for row in _student(rows, kind)], own)
-        for kind, own in teacher.items()
+        (_hyphen(kind), [(row["at"]["language"], row["value"]) for row in _student(rows, kind)], accuracy)
+        for kind, accuracy in teacher.items()
     ]
     caption = words("caption", kinds, sorted({row["n"] for row in curves}), len(curves[0]["steps"]))
     return {"distillation": Drawing("What the student has learned", distillation_figure(curves, teacher), caption)}
@@ -39,13 +39,13 @@ def draw_distillation(rows: Sequence[Row]) -> dict[str, Drawing]:
 
 def sentences(rows: Sequence[Row]) -> list[str]:
     """Compare accuracies by language with the teacher's, and say how close translations lie."""
-    said = []
-    for kind, own in _teacher(rows).items():
+    texts = []
+    for kind, accuracy in _teacher(rows).items():
         student = _student(rows, kind)
         chance = next(row["null_value"] for row in student)
-        said.append(words("accuracy", _hyphen(kind), _by_language(student), own, chance))
+        texts.append(words("accuracy", _hyphen(kind), _by_language(student), accuracy, chance))
     ratios = [row for row in rows if row["measure"] == "language_distance.ratio"]
-    return [*said, words("distance", ratios[0]["at"]["source"], _by_language(ratios))]
+    return [*texts, words("distance", ratios[0]["at"]["source"], _by_language(ratios))]
 
 
 def distillation_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> Figure:

@@ -123,12 +123,12 @@ class DistillationTrainer(Trainer):
         device: torch.device,
     ):
         self.student, self.captions, self.prompts = student, captions, prompts
-        self.each = config.batch_size // len(captions)
+        self.texts_per_language = config.batch_size // len(captions)
         for language, texts in captions.items():
-            if len(texts) < self.each:
+            if len(texts) < self.texts_per_language:
                 raise InputError(
-                    f"batch_size is {config.batch_size}, {self.each} texts in each language, but there are "
-                    f"{len(texts)} captions in {language!r}; expected at most as many, batches are whole"
+                    f"batch_size is {config.batch_size}, {self.texts_per_language} texts in each language, but there "
+                    f"are {len(texts)} captions in {language!r}; lower batch_size, because all batches are full"
                 )
         super().__init__({"student": student}, config, device=device)
         self.optimize(student.parameters(), weight_decay=config.weight_decay, betas=(0.9, config.beta2))
@@ -153,12 +153,13 @@ class DistillationTrainer(Trainer):
     def _texts(self, k: int, language: str, number: int) -> tuple[Tensor, Tensor]:
         """Return captions in the order of an epoch, some of them replaced by class prompts."""
         texts = self.captions[language]
-        rows = self.shuffled(number, len(texts), self.each, k)
+        rows = self.shuffled(number, len(texts), self.texts_per_language, k)
         tokens, targets = texts.tokens[rows], texts.targets(rows)
         random = self.stream(self.PROMPT, k, number)
-        chosen = np.flatnonzero(random.random(self.each) < self.config.class_captions)
+        chosen = np.flatnonzero(random.random(self.texts_per_language) < self.config.class_captions)
         if len(chosen):
             prompts = self.prompts[language]
             which = random.integers(len(prompts), size=len(chosen))
-            tokens[chosen], targets[torch.from_numpy(chosen)] = prompts.tokens[which], prompts.targets(which)
+            tokens[chosen] = prompts.tokens[which]
+            targets[torch.from_numpy(chosen)] = prompts.targets(which)
         return torch.from_numpy(tokens.astype(np.int64)), targets

@@ -67,29 +67,34 @@ class IntraModal(base.Experiment):
         config = self.config
         sets = self.workspace.embeddings(config.model, config.data, limit=None, batch_size=config.batch_size)
         if modality not in sets or sets[modality].labels is None:
-            raise InputError(f"{config.data.name} has no labeled {modality}s; relevance needs labels")
-        each = sets[modality]
-        rows, labels = np.asarray(each.vectors), np.asarray(each.labels)
+            raise InputError(
+                f"{config.data.name} has no labeled {modality}s; expected labels, which say what is relevant"
+            )
+        rows = np.asarray(sets[modality].vectors)
+        labels = np.asarray(sets[modality].labels)
         relevant = labels[: config.queries, None] == labels
-        asked = np.flatnonzero(relevant.sum(1) > 1)  # queries with another item of their label
-        if len(asked) < 2:
-            asked_of = f"of the first {config.queries} {modality}s"
-            raise InputError(f"{asked_of} {len(asked)} share their label with another row; expected at least 2")
+        queries = np.flatnonzero(relevant.sum(1) > 1)  # queries with another item of their label
+        if len(queries) < 2:
+            raise InputError(
+                f"{len(queries)} of the first {config.queries} {modality}s share their label with another row; "
+                "expected two or more"
+            )
         encoder = load_encoder(config.model, self.workspace.device)
-        found, cosines = [], []
+        by_seed, cosines = [], []
         with progress(f"inversions of {modality}s", len(config.seeds)) as advance:
             for seed in config.seeds:
-                inverted = invert(encoder, rows[asked], INTO[modality], how, seed=seed)
-                found.append(average_precision(inverted.rows.numpy(), rows, relevant[asked], asked))
+                inverted = invert(encoder, rows[queries], INTO[modality], how, seed=seed)
+                by_seed.append(average_precision(inverted.rows.numpy(), rows, relevant[queries], queries))
                 cosines.append(inverted.cosines.numpy())
                 advance(1)
-        native, inverted = average_precision(rows[asked], rows, relevant[asked], asked), np.mean(found, axis=0)
-        chance = float(chance_level(relevant[asked].sum(1) - 1, len(rows) - 1).mean())
-        shared = {**context(sets, seed=config.seed), "d": rows.shape[1], "n": len(asked)}
+        native = average_precision(rows[queries], rows, relevant[queries], queries)
+        inverted = np.mean(by_seed, axis=0)
+        chance = float(chance_level(relevant[queries].sum(1) - 1, len(rows) - 1).mean())
+        shared = {**context(sets, seed=config.seed), "d": rows.shape[1], "n": len(queries)}
         return [
             {**shared, **_record("native", native, modality, null_value=chance)},
-            {**shared, **_record("inverted", inverted, modality, null_value=chance, starts=_spread(found))},
-            {**shared, **_record("gain", inverted - native, modality, null_value=0.0, starts=_spread(found))},
+            {**shared, **_record("inverted", inverted, modality, null_value=chance, starts=_spread(by_seed))},
+            {**shared, **_record("gain", inverted - native, modality, null_value=0.0, starts=_spread(by_seed))},
             {**shared, **_record("cosine", np.mean(cosines, axis=0), modality, starts=_spread(cosines))},
         ]
 
@@ -97,8 +102,7 @@ class IntraModal(base.Experiment):
 
     def facts(self) -> Mapping[str, Any]:
         config = self.config
-        options = config.data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-        data = f"{with_options(config.data.name, options)}, {config.data.split}"
+        data = f"{with_options(config.data.name, base.data_options(config.data))}, {config.data.split}"
         return {"model": config.model.model, "data": data, "starts": len(config.seeds)}
 
     @classmethod
@@ -129,7 +133,8 @@ def average_precision(
     """
     scores = cosine_similarity(queries.astype(float), index.astype(float))
     others = np.arange(len(index)) != itself[:, None]
-    return np.array([average_precision_score(r[o], s[o]) for r, s, o in zip(relevant, scores, others, strict=True)])
+    rows = zip(relevant, scores, others, strict=True)
+    return np.array([average_precision_score(is_relevant[mask], score[mask]) for is_relevant, score, mask in rows])
 
 
 def chance_level(relevant: np.ndarray, n: int) -> NDArray[np.float64]:
@@ -154,7 +159,7 @@ def _record(number: str, values: np.ndarray, modality: str, **others: Any) -> Ro
 
 def _spread(values: Sequence[np.ndarray]) -> float | None:
     """Return the standard deviation over starts of the mean over queries."""
-    return float(np.std([each.mean() for each in values], ddof=1)) if len(values) > 1 else None
+    return float(np.std([by_query.mean() for by_query in values], ddof=1)) if len(values) > 1 else None
 
 
 base.experiments.add("intra_modal", IntraModal)

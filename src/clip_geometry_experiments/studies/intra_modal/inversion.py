@@ -94,23 +94,25 @@ def invert(encoder: Encoder, rows: Any, into: Literal["text", "image"], how: Inv
     if not isinstance(encoder, OpenClipEncoder) or encoder.config.features != "projected":
         name = encoder.config.model
         raise InputError(f"{name} cannot be inverted; expected a model of open_clip with features=projected")
-    model, count, rows = encoder.model, how.pseudo_tokens, torch.as_tensor(rows).float()
-    stem, given, width, replaced = (_pseudo_words if into == "text" else _pseudo_patches)(encoder, how)
+    model = encoder.model
+    rows = torch.as_tensor(rows).float()
+    stem, tower_input, width, replaced = (_pseudo_words if into == "text" else _pseudo_patches)(encoder, how)
     encode = model.encode_text if into == "text" else model.encode_image
-    drawn = START * torch.randn(len(rows), count, width, generator=torch.Generator().manual_seed(seed))
-    found, cosines = [], []
+    generator = torch.Generator().manual_seed(seed)
+    initial = START * torch.randn(len(rows), how.pseudo_tokens, width, generator=generator)
+    features_by_batch, cosines = [], []
     with inference(), torch.enable_grad():
-        for start, targets in zip(drawn.split(how.batch_size), rows.split(how.batch_size), strict=True):
-            batch = given.expand(len(start), *given.shape[1:])
+        for start, targets in zip(initial.split(how.batch_size), rows.split(how.batch_size), strict=True):
+            batch = tower_input.expand(len(start), *tower_input.shape[1:])
 
             def features(tokens: Tensor, batch: Tensor = batch) -> Tensor:
                 with _replacing(stem, lambda output: replaced(output, tokens)):
                     return encode(batch, normalize=False).float()
 
-            best = _optimized(features, start.to(encoder.device), targets.to(encoder.device), how)
-            found.append(best.cpu())
-            cosines.append(cosine_similarity(found[-1], targets.cpu()))
-    return Inverted(torch.cat(found), torch.cat(cosines))
+            best = _optimized(features, start.to(encoder.device), targets.to(encoder.device), how).cpu()
+            features_by_batch.append(best)
+            cosines.append(cosine_similarity(best, targets.cpu()))
+    return Inverted(torch.cat(features_by_batch), torch.cat(cosines))
 
 
 def _optimized(
@@ -140,11 +142,13 @@ def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
     tower = getattr(encoder.model, "text", encoder.model)
     embedding = getattr(tower, "token_embedding", None)
     embedding = tower.transformer.get_input_embeddings() if embedding is None else embedding
-    two, prompt = (
-        encoder.tokenize([how.template.format(" ".join([PLACE] * count))]).inputs for count in (2, how.pseudo_tokens)
-    )
-    twice = (two[0, :-1] == two[0, 1:]).nonzero()
-    places = (prompt[0] == two[0, twice[0]]).nonzero()[:, 0] if len(twice) else prompt.new_empty(0)
+
+    def prompt_of(count: int) -> Tensor:
+        return encoder.tokenize([how.template.format(" ".join([PLACE] * count))]).inputs
+
+    two, prompt = prompt_of(2), prompt_of(how.pseudo_tokens)
+    repeated = (two[0, :-1] == two[0, 1:]).nonzero()  # where the token of PLACE follows itself
+    places = (prompt[0] == two[0, repeated[0]]).nonzero()[:, 0] if len(repeated) else prompt.new_empty(0)
     if len(places) != how.pseudo_tokens:
         raise InputError(
             f"the tokenizer of {encoder.config.model} has no single token for each of {how.pseudo_tokens} pseudo-words "
@@ -162,8 +166,8 @@ def _pseudo_patches(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
     trunk = getattr(visual, "trunk", None)
     # a ModifiedResNet pools after the three convolutions of its stem
     axes = {"avgpool": 1, "conv1": 1} if trunk is None else {"patch_embed": -1, "stem": 1}
-    stems = [(getattr(visual if trunk is None else trunk, each, None), axis) for each, axis in axes.items()]
-    stem, axis = next((found for found in stems if isinstance(found[0], nn.Module)), (None, 0))
+    stems = [(getattr(visual if trunk is None else trunk, name, None), axis) for name, axis in axes.items()]
+    stem, axis = next(((module, axis) for module, axis in stems if isinstance(module, nn.Module)), (None, 0))
     if stem is None:
         raise InputError(
             f"the image tower of {encoder.config.model} has neither a patch embedding nor a stem for pseudo-patches"
@@ -172,8 +176,8 @@ def _pseudo_patches(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
     side = (size, size) if isinstance(size, int) else tuple(size)
     weight = next(visual.parameters())
     pixels = torch.zeros(1, 3, *side, dtype=weight.dtype, device=weight.device)
-    seen: list[Tensor] = []
-    with torch.no_grad(), _replacing(stem, seen.append):  # append returns None, which replaces nothing
+    outputs: list[Tensor] = []
+    with torch.no_grad(), _replacing(stem, outputs.append):  # append returns None, which replaces nothing
         encoder.model.encode_image(pixels)
 
     def replaced(output: Tensor, tokens: Tensor) -> Tensor:
@@ -183,4 +187,4 @@ def _pseudo_patches(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
         repeated = tokens[:, runs].to(output.dtype)
         return (repeated if axis == -1 else repeated.transpose(1, 2)).reshape(output.shape)
 
-    return stem, pixels, seen[0].shape[axis], replaced
+    return stem, pixels, outputs[0].shape[axis], replaced

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from clip_geometry.measuring.views import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, fresh_names, read_explanations
 from clip_geometry_experiments.studies.repair_table.data import SetConfig
 from clip_geometry_experiments.studies.repair_table.figures import draw_table, tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, repair_of
@@ -41,9 +41,9 @@ class RepairTableConfig(RunConfig):
     @field_validator("sets")
     @classmethod
     def _distinct(cls, sets: tuple[SetConfig, ...]) -> tuple[SetConfig, ...]:
-        names = [each.name for each in sets]
+        names = [set_config.name for set_config in sets]
         if len(set(names)) < len(names):
-            raise InputError(f"sets have a name twice: {', '.join(names)}")
+            raise InputError(f"the sets are called {', '.join(names)}; expected distinct names")
         return sets
 
 
@@ -55,25 +55,25 @@ class RepairTableExperiment(Experiment):
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
-        for each in config.sets:
+        for set_config in config.sets:
             shared: dict[str, Any] = {"experiment": "repair_table", "splits": config.splits, "seed": config.seed}
-            shared |= {"set": each.model_dump(mode="json", serialize_as_any=True, exclude={"control"})}
-            shared["revisions"] = [self.workspace.revisions(*source) for source in each.sources()]
+            shared |= {"set": set_config.model_dump(mode="json", serialize_as_any=True, exclude={"control"})}
+            shared["revisions"] = [self.workspace.revisions(*source) for source in set_config.sources()]
             for repair in config.repairs:
-                rows = partial(self._rows, each, repair)
-                yield Cell({**shared, "repair": repair}, rows, f"{repair} on {each.name}")
+                rows = partial(self._rows, set_config, repair)
+                yield Cell({**shared, "repair": repair}, rows, f"{repair} on {set_config.name}")
 
     @cached_property
     def _halves(self) -> dict[str, tuple[Halves, dict[str, list[float]]]]:
         """Set → its halves and its measures without a repair; only the last set is kept, to bound memory."""
         return {}
 
-    def _rows(self, each: SetConfig, name: str) -> list[Row]:
-        if each.name not in self._halves:
-            halves = Halves(each.index(self.workspace), splits=self.config.splits, seed=self.config.seed)
+    def _rows(self, set_config: SetConfig, name: str) -> list[Row]:
+        if set_config.name not in self._halves:
+            halves = Halves(set_config.index(self.workspace), splits=self.config.splits, seed=self.config.seed)
             self._halves.clear()
-            self._halves[each.name] = halves, halves.judge(repair_of("none"))
-        halves, none = self._halves[each.name]
+            self._halves[set_config.name] = halves, halves.judge(repair_of("none"))
+        halves, none = self._halves[set_config.name]
         sets = halves.index.sets
         shared = {
             **context(sets, seed=self.config.seed, fitted_on="random halves of these rows"),
@@ -82,22 +82,22 @@ class RepairTableExperiment(Experiment):
         }
         repair = repair_of(name)
         try:
-            found = none if name == "none" else halves.judge(repair)
+            values = none if name == "none" else halves.judge(repair)
         except InputError as error:
-            failed = {"note": f"not fitted: {error}", "at": {"set": each.name, "repair": name}}
+            failed = {"note": f"not fitted: {error}", "at": {"set": set_config.name, "repair": name}}
             return [shared | Record(f"repair_table.{measure}", None, **failed) for measure in MEASURED]
-        return [shared | row for row in rows_of(each.name, name, repair, found, none, halves)]
+        return [shared | row for row in rows_of(set_config.name, name, repair, values, none, halves)]
 
     # --- the report
 
     def fresh_models(self) -> Sequence[str]:
-        models = [model for each in self.config.sets for model, _ in each.sources() if model is not None]
-        return sorted({f"{each.model} (fresh)" if getattr(each, "fresh", False) else each.model
-                       for each in models if each.is_fresh})  # fmt: skip
+        return sorted(set(fresh_names(model for set_config in self.config.sets for model, _ in set_config.sources())))
 
     @cached_property
     def table(self) -> RepairTable:
-        return table_of(self.finished_rows(), controls=[each.name for each in self.config.sets if each.control])
+        return table_of(
+            self.finished_rows(), controls=[set_config.name for set_config in self.config.sets if set_config.control]
+        )
 
     def tabled(self, row: Row) -> bool:
         """Show the numbers without a repair in the table; the figure shows the changes by repairs."""

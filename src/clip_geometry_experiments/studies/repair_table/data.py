@@ -45,7 +45,8 @@ class Planted(Config):
         return {"image": (np.eye(self.d), offsets[0]), "text": (text, offsets[1])}
 
     def embeddings(self) -> dict[str, Embeddings]:
-        generator, spectrum = np.random.default_rng([self.seed, 0]), (1 + np.arange(self.d)) ** -0.5
+        generator = np.random.default_rng([self.seed, 0])
+        spectrum = (1 + np.arange(self.d)) ** -0.5
         labels = generator.permutation(np.arange(self.n) % self.classes)
         means = generator.normal(size=(self.classes, self.d))
         rows = means[labels] + generator.normal(size=(self.n, self.d))
@@ -93,7 +94,8 @@ class SetConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> "SetConfig":
         if (self.rows is None) == (self.planted is None):
-            raise InputError(f"the set {self.name} has rows and planted; expected one of them")
+            given = "both rows and planted" if self.rows is not None else "neither rows nor planted"
+            raise InputError(f"the set {self.name} has {given}; expected one of them")
         if self.rows is not None:
             check_sources(self.model, rows=self.rows)
         if self.texts is not None:
@@ -102,8 +104,8 @@ class SetConfig(Config):
 
     def sources(self) -> list[tuple[Any, Any]]:
         """Return pairs of a model and the data that it embeds."""
-        found = [(self.model, self.rows)] if self.rows is not None else []
-        return found + ([(self.text_model or self.model, self.texts)] if self.texts is not None else [])
+        candidates = [(self.model, self.rows), (self.text_model or self.model, self.texts)]
+        return [(model, data) for model, data in candidates if data is not None]
 
     def embeddings(self, workspace: RunFolder) -> dict[str, Embeddings]:
         """Return the images and the texts, or the rows that take their place."""

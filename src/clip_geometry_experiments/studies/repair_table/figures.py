@@ -31,43 +31,51 @@ def short(name: str) -> str:
 @styled
 def draw(table: RepairTable) -> Figure:
     """Draw the improvements and losses of each repair, and its mean rank with ties by each group of measures."""
-    names, rankings = _order(table), table.rankings
-    bars = [BAR * len(each.ties()) + 0.55 for each in rankings.values()]
+    names = _order(table)
+    rankings = table.rankings
+    bars = [BAR * len(ranking.ties()) + 0.55 for ranking in rankings.values()]
     heights = [LINE * len(names) + 1.3, *bars]
     figure = Figure(figsize=(WIDTH, sum(heights) + 0.35), layout="constrained")
     axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    _heat(figure, axes[0], table, names)
-    for panel, (group, each) in zip(axes[1:], rankings.items(), strict=True):
-        _differences(panel, group, each, names)
+    _balance_panel(figure, axes[0], table, names)
+    for panel, (group, ranking) in zip(axes[1:], rankings.items(), strict=True):
+        _rank_panel(panel, group, ranking, names)
     return figure
 
 
 def _order(table: RepairTable) -> list[str]:
     """Sort the repairs by retrieval, best first; with too few sets, keep their order."""
-    found = table.rankings.get("retrieval")
-    return [*found.names, *(n for n in table.repairs if n not in found.names)] if found else list(table.repairs)
+    by_retrieval = table.rankings.get("retrieval")
+    ranked = by_retrieval.names if by_retrieval else ()
+    return [*ranked, *(name for name in table.repairs if name not in ranked)]
 
 
-def _heat(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> None:
+def _balance_panel(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> None:
     sets, measures = len(table.ranked), table.measures
-    balance, mixed = np.full((len(names), len(measures)), np.nan), []
+    balance = np.full((len(names), len(measures)), np.nan)
+    mixed = []  # (column, row) of cells that are better on some sets and worse on others
     for row, name in enumerate(names):
         for column, measure in enumerate(measures):
-            if found := table.over_sets(name, measure):
+            cells = table.over_sets(name, measure)
+            if cells:
                 better, worse = (table.count(name, measure, verdict) for verdict in ("better", "worse"))
-                balance[row, column] = sets * (better - worse) / len(found)
-                mixed += [(column, row)] if better and worse else []
+                balance[row, column] = sets * (better - worse) / len(cells)
+                if better and worse:
+                    mixed.append((column, row))
     colors = LinearSegmentedColormap.from_list("better", [TEXT, "#FFFFFF", IMAGE], N=2 * sets + 1)  # a color per count
     colors.set_bad(ABSENT)
     image = axes.imshow(balance, cmap=colors, vmin=-sets - 0.5, vmax=sets + 0.5, aspect="auto", interpolation="nearest")
     if mixed:
         axes.plot(*zip(*mixed, strict=True), ".", color=INK, markersize=2)
-    axes.set_xticks(range(len(measures)), [each.title for each in measures.values()], rotation=50, ha="left")
+    axes.set_xticks(
+        range(len(measures)), [table_measure.title for table_measure in measures.values()], rotation=50, ha="left"
+    )
     axes.set_yticks(range(len(names)), [f"{short(name)}  {k}" for k, name in enumerate(names, start=1)])
     axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False, pad=0)
     axes.tick_params(axis="both", length=0, labelsize=7)
     axes.grid(visible=False)
-    right, below, groups = len(measures) - 0.5, len(names) - 0.5, [each.group for each in measures.values()]
+    right, below = len(measures) - 0.5, len(names) - 0.5
+    groups = [table_measure.group for table_measure in measures.values()]
     _lines(axes, [((k - 0.5, k - 0.5), (-0.5, below)) for k in range(1, len(measures))], color="white", linewidth=0.8)
     _lines(axes, [((-0.5, right), (k - 0.5, k - 0.5)) for k in range(1, len(names))], color="white", linewidth=0.8)
     edges = [k - 0.5 for k in range(1, len(groups)) if groups[k] != groups[k - 1]]
@@ -80,35 +88,37 @@ def _heat(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> N
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
 
 
-def _differences(axes: Axes, group: str, found: Ranking, names: list[str]) -> None:
+def _rank_panel(axes: Axes, group: str, ranking: Ranking, names: list[str]) -> None:
     """Draw the critical-difference diagram: mean ranks, numbered as the lines above, with bars that join ties."""
-    taken, stems = [-np.inf] * LEVELS, []  # place of the last number on each level
-    for name, rank in zip(found.names, found.mean, strict=True):
-        room = LEAST * len(found.names)
-        level = next((k for k, place in enumerate(taken) if rank - place >= room), int(np.argmin(taken)))
-        taken[level] = rank
+    last_place = [-np.inf] * LEVELS  # of the numbers on each level
+    room = LEAST * len(ranking.names)
+    stems = []
+    for name, rank in zip(ranking.names, ranking.mean, strict=True):
+        level = next((k for k, place in enumerate(last_place) if rank - place >= room), int(np.argmin(last_place)))
+        last_place[level] = rank
         stems.append(((rank, rank), (0, 0.5 + level)))
         axes.annotate(f"{names.index(name) + 1}", (rank, 0.5 + level), (0, 1), textcoords="offset points",
                       ha="center", fontsize=7, color=TEXT if name == "none" else INK)  # fmt: skip
     _lines(axes, stems, color=NEUTRAL, linewidth=0.5)
-    axes.plot(found.mean, np.zeros(len(found.mean)), "o", color=INK, markersize=3)
-    if "none" in found.names:
-        axes.plot(found.rank("none"), 0, "o", color=TEXT, markersize=4)
-    ties = found.ties()
+    axes.plot(ranking.mean, np.zeros(len(ranking.mean)), "o", color=INK, markersize=3)
+    if "none" in ranking.names:
+        axes.plot(ranking.rank("none"), 0, "o", color=TEXT, markersize=4)
+    ties = ranking.ties()
     bars = [
-        ((found.mean[first] - 0.1, found.mean[end] + 0.1), (-0.8 * k,) * 2) for k, (first, end) in enumerate(ties, 1)
+        ((ranking.mean[first] - 0.1, ranking.mean[end] + 0.1), (-0.8 * k,) * 2)
+        for k, (first, end) in enumerate(ties, 1)
     ]
     _lines(axes, bars, color=IMAGE, linewidth=1.8)
-    axes.set(xlim=(0.5, len(found.names) + 0.5), ylim=(-0.8 * len(ties) - 0.6, LEVELS + 0.8), yticks=[])
+    axes.set(xlim=(0.5, len(ranking.names) + 0.5), ylim=(-0.8 * len(ties) - 0.6, LEVELS + 0.8), yticks=[])
     axes.set_ylabel(group, rotation=0, ha="right", va="center")
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel(f"mean rank, {found.sets} sets; critical difference {found.difference:.1f}", labelpad=1)
+    axes.set_xlabel(f"mean rank, {ranking.sets} sets; critical difference {ranking.difference:.1f}", labelpad=1)
 
 
-def _lines(axes: Axes, several: Sequence[tuple[Sequence[float], Sequence[float]]], **style: Any) -> None:
+def _lines(axes: Axes, lines: Sequence[tuple[Sequence[float], Sequence[float]]], **style: Any) -> None:
     """Draw lines ((from x, to x), (from y, to y)) as one path, which keeps the file small."""
-    if several:
-        x, y = (np.array([[*line[side], np.nan] for line in several]).ravel() for side in (0, 1))
+    if lines:
+        x, y = (np.array([[*line[side], np.nan] for line in lines]).ravel() for side in (0, 1))
         axes.plot(x, y, **style)
 
 
@@ -119,6 +129,6 @@ def draw_table(table: RepairTable) -> dict[str, Drawing]:
 
 def tell(table: RepairTable) -> list[str]:
     """Report the registered test, the counts whose rules were fixed before the table, and what was examined later."""
-    found = summary(table)
+    numbers = summary(table)
     macros = ("registered", "free", "missed", "related", "ranks")
-    return [said for macro in macros if (said := WORDS(macro, found, short))]
+    return list(filter(None, (WORDS(macro, numbers, short) for macro in macros)))

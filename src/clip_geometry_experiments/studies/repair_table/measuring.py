@@ -63,11 +63,11 @@ class RowRepair(Repair):
 
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
         rows = {item: self.rows(item, x) for item, x in items.items()}
-        asked = self.rows(query, q) if itself is None else rows[query][itself]
-        found = {item: asked @ x.T for item, x in rows.items()}
+        queries = self.rows(query, q) if itself is None else rows[query][itself]
+        scores = {item: queries @ x.T for item, x in rows.items()}
         if itself is not None:
-            found[query][np.arange(len(q)), itself] = -np.inf
-        return found
+            scores[query][np.arange(len(q)), itself] = -np.inf
+        return scores
 
 
 def repair_of(name: str) -> Repair:
@@ -98,10 +98,10 @@ class Halves:
     @cached_property
     def searches(self) -> list[HeldOutSearch]:
         """The held-out halves, already searched without a repair, since neighbors are compared with that search."""
-        found = [HeldOutSearch(self.index, split) for split in self.splits]
-        for search, split in zip(found, self.splits, strict=True):
+        searches = [HeldOutSearch(self.index, split) for split in self.splits]
+        for search, split in zip(searches, self.splits, strict=True):
             search.run(RowRepair().fit(self.index.known(split.fit)))
-        return found
+        return searches
 
     def judge(self, repair: Repair) -> dict[str, list[float]]:
         """Map each measure to its values on the held-out halves, NaN if undefined.
@@ -110,55 +110,56 @@ class Halves:
             InputError: If the repair cannot be fitted.
         """
         with threadpool_limits(1):  # a few hundred rows: with two threads, waiting takes longer than computing
-            found = [self._judge(repair, *each) for each in zip(self.splits, self.searches, strict=True)]
-        return {name: [each.get(name, np.nan) for each in found] for name in MEASURED}
+            by_split = [self._judge(repair, *half) for half in zip(self.splits, self.searches, strict=True)]
+        return {name: [values.get(name, np.nan) for values in by_split] for name in MEASURED}
 
     def _judge(self, repair: Repair, split: Split, search: HeldOutSearch) -> dict[str, float]:
         known = self.index.known(split.fit)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # too few rows, not converged: the numbers show the effect
             repair.fit(known)
-        found = {}
+        values = {}
         if isinstance(repair, RowRepair):
             fit = {name: repair.rows(name, x) for name, x in known.rows.items()}
             rows = {name: repair.rows(name, x) for name, x in search.items.items()}
-            found |= _geometry(rows) | _mixing(fit, rows) | self._semantics(fit, rows, split, search)
+            values |= _geometry(rows) | _mixing(fit, rows) | self._semantics(fit, rows, split, search)
         asked = search.run(repair).asked
         for name in (name for name, each in MEASURES.items() if each.group == "retrieval"):
-            means = [values.mean() for (_, number), ((_, values),) in asked.items() if number == name and len(values)]
-            found[name] = float(np.mean(means)) if means else np.nan
-        return found
+            means = [scores.mean() for (_, number), ((_, scores),) in asked.items() if number == name and len(scores)]
+            values[name] = float(np.mean(means)) if means else np.nan
+        return values
 
     def _semantics(self, fit: Sets, rows: Sets, split: Split, search: HeldOutSearch) -> dict[str, float]:
-        found = {
+        values = {
             "cka": _mean(lambda name: geometry.linear_cka(Normalize().apply(search.items[name]), rows[name]), rows)
         }
         if not self.index.codes:
-            return found
+            return values
         own = {name: self.index.codes[name][split.fit[name]] for name in fit}
         labels = {name: self.index.codes[name][split.searched[name]] for name in rows}
         halved = [name for name in rows if self.index.groups[name] is not None]  # class names are not split into halves
 
         def silhouette(name: str) -> float:
-            of, counts = np.unique(labels[name], return_counts=True)
-            several = np.isin(labels[name], of[counts > 1])
+            classes, counts = np.unique(labels[name], return_counts=True)
+            several = np.isin(labels[name], classes[counts > 1])
             return geometry.silhouette(rows[name][several], labels[name][several])
 
         def probe(name: str) -> float:
-            asked = np.isin(labels[name], own[name])
+            known = np.isin(labels[name], own[name])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return linear_probe(fit[name], own[name], rows[name][asked], labels[name][asked], C=C)["top_1"]
+                return linear_probe(fit[name], own[name], rows[name][known], labels[name][known], C=C)["top_1"]
 
         # the prototypes of the classes are texts of the fitting half
         classes = np.intersect1d(own["text"], np.concatenate([own["image"], labels["image"]]))
-        named, asked = np.isin(own["text"], classes), np.isin(labels["image"], classes)
-        prototypes = ensemble(fit["text"][named], np.searchsorted(classes, own["text"][named]))
-        right = zero_shot(rows["image"][asked], np.searchsorted(classes, labels["image"][asked]), prototypes)
-        return found | {
+        texts = np.isin(own["text"], classes)
+        images = np.isin(labels["image"], classes)
+        prototypes = ensemble(fit["text"][texts], np.searchsorted(classes, own["text"][texts]))
+        accuracies = zero_shot(rows["image"][images], np.searchsorted(classes, labels["image"][images]), prototypes)
+        return values | {
             "silhouette": _mean(silhouette, halved),
             "probe": _mean(probe, halved),
-            "zero_shot": right["top_1"],
+            "zero_shot": accuracies["top_1"],
         }
 
 
@@ -175,16 +176,13 @@ def _geometry(rows: Sets) -> dict[str, float]:
 def _mixing(fit: Sets, rows: Sets) -> dict[str, float]:
     image, text = rows["image"], rows["text"]
     few = min(90, (len(image) + len(text) - 1) // 2)  # fewer neighbors if a set is very small, as in smoke runs
-    train, test = (np.concatenate([each[name] for name in ("image", "text")]) for each in (fit, rows))
-    sides = [np.repeat([0, 1], [len(each["image"]), len(each["text"])]) for each in (fit, rows)]
+    train, test = (np.concatenate([half["image"], half["text"]]) for half in (fit, rows))
+    modalities = [np.repeat([0, 1], [len(half["image"]), len(half["text"])]) for half in (fit, rows)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the probe does not converge if a plane separates the rows exactly
-        separated = linear_probe(train, sides[0], test, sides[1], C=C)["mean_per_class"]
-    return {
-        "ilisi": geometry.ilisi(image, text, k=few),
-        "separability": separated,
-    }
+        separated = linear_probe(train, modalities[0], test, modalities[1], C=C)["mean_per_class"]
+    return {"ilisi": geometry.ilisi(image, text, k=few), "separability": separated}
 
 
-def _mean(of: Callable[[str], float], names: Iterable[str]) -> float:
-    return float(np.mean([of(name) for name in names]))
+def _mean(measure: Callable[[str], float], names: Iterable[str]) -> float:
+    return float(np.mean([measure(name) for name in names]))

@@ -37,16 +37,18 @@ class Ranking(NamedTuple):
 
     def ties(self) -> list[tuple[int, int]]:
         """Return (first, last) of every maximal run of repairs that are within the critical difference."""
-        found: list[tuple[int, int]] = []
+        runs: list[tuple[int, int]] = []
         for first, rank in enumerate(self.mean):
             last = int(np.searchsorted(self.mean, rank + self.difference, side="right")) - 1
-            if last > first and (not found or last > found[-1][1]):
-                found.append((first, last))
-        return found
+            if last > first and (not runs or last > runs[-1][1]):
+                runs.append((first, last))
+        return runs
 
     def best(self) -> tuple[str, ...]:
         """Return the repairs that are within the critical difference of the first."""
-        return tuple(n for n, rank in zip(self.names, self.mean, strict=True) if rank <= self.mean[0] + self.difference)
+        return tuple(
+            name for name, rank in zip(self.names, self.mean, strict=True) if rank <= self.mean[0] + self.difference
+        )
 
     def rank(self, name: str) -> float:
         return self.mean[self.names.index(name)]
@@ -95,7 +97,7 @@ def rows_of(
     of: str,
     name: str,
     repair: Repair,
-    found: Mapping[str, Sequence[float]],
+    by_split: Mapping[str, Sequence[float]],
     none: Mapping[str, Sequence[float]],
     halves: measuring.Halves,
 ) -> list[Row]:
@@ -109,29 +111,35 @@ def rows_of(
         of: Name of the set.
         name: Name of the repair.
         repair: The repair.
-        found: Mapping from measure to its value on each split, NaN if undefined.
+        by_split: Mapping from measure to its value on each split, NaN if undefined.
         none: Values without a repair, in the same form.
         halves: The halves of the set.
     """
     rows: list[Row] = []
-    for measure, each in measuring.MEASURED.items():
-        at, values = {"set": of, "repair": name}, np.array(found[measure], dtype=float)
+    at = {"set": of, "repair": name}
+    for measure, table_measure in measuring.MEASURED.items():
+        values = np.array(by_split[measure], dtype=float)
         if np.isnan(values).any():
             of_scores = measure in measuring.OF_ROWS and not isinstance(repair, measuring.RowRepair)
             note = measuring.NO_ROWS if of_scores else measuring.NO_CLASSES
             rows.append(Record(PREFIX + measure, None, note=note, at=at))
             continue
         changes = values - np.array(none[measure])
-        change, error = float(changes.mean()), resampled_error(changes, halves.ratio)
-        sure = abs(change) > quantile(len(values)) * error + 1e-12
+        change = float(changes.mean())
+        error = resampled_error(changes, halves.ratio)
+        if abs(change) <= quantile(len(values)) * error + 1e-12:
+            verdict = "tie"
+        else:
+            verdict = "better" if change * table_measure.better > 0 else "worse"
         compared = {
             "change": change,
             "change_error": error,
-            "verdict": "tie" if not sure else "better" if change * each.better > 0 else "worse",
+            "verdict": verdict,
             "by_split": [float(f"{value:.6g}") for value in values],
         }
-        value, value_error = float(values.mean()), resampled_error(values, halves.ratio)
-        rows.append(Record(PREFIX + measure, value, value_error, **compared, at=at))
+        rows.append(
+            Record(PREFIX + measure, float(values.mean()), resampled_error(values, halves.ratio), **compared, at=at)
+        )
     return rows
 
 
@@ -172,7 +180,11 @@ class RepairTable:
     def measures(self) -> dict[str, measuring.TableMeasure]:
         """The measures of the table; measures that are only recorded are included if the table has their values."""
         known = {measure for _, _, measure in self.values}
-        return {name: each for name, each in measuring.MEASURES.items() if not each.recorded or name in known}
+        return {
+            name: table_measure
+            for name, table_measure in measuring.MEASURES.items()
+            if not table_measure.recorded or name in known
+        }
 
     @cached_property
     def repairs(self) -> tuple[str, ...]:
@@ -186,55 +198,53 @@ class RepairTable:
 
     def over_sets(self, repair: str, measure: str) -> list[CellValue]:
         """Return the cells of a repair and a measure on the ranked sets."""
-        found = (self.values.get((each, repair, measure)) for each in self.ranked)
-        return [each for each in found if each is not None]
+        keys = [(name, repair, measure) for name in self.ranked]
+        return [self.values[key] for key in keys if key in self.values]
 
     def count(self, repair: str, measure: str, verdict: str) -> int:
-        return sum(each.verdict == verdict for each in self.over_sets(repair, measure))
+        return sum(cell.verdict == verdict for cell in self.over_sets(repair, measure))
 
     def detectable(self, repair: str, measure: str) -> float:
         """Return the largest change on a ranked set that is a tie; the table cannot detect smaller ones."""
-        return quantile(self.splits) * max((each.change_error for each in self.over_sets(repair, measure)), default=0.0)
+        errors = [cell.change_error for cell in self.over_sets(repair, measure)]
+        return quantile(self.splits) * max(errors, default=0.0)
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
         """Group of measures → ranking of the repairs over the sets, without groups of fewer than two sets."""
-        found = {}
-        for group in dict.fromkeys(each.group for each in self.measures.values()):
-            names, scores = self.scores([name for name, each in self.measures.items() if each.group == group])
+        rankings = {}
+        for group in dict.fromkeys(table_measure.group for table_measure in self.measures.values()):
+            names, scores = self.scores(
+                [name for name, table_measure in self.measures.items() if table_measure.group == group]
+            )
             if len(scores) > 1 and len(names) > 1:
-                found[group] = ranking(names, scores)
-        return found
+                rankings[group] = ranking(names, scores)
+        return rankings
 
     def scores(self, measures: Sequence[str]) -> tuple[list[str], np.ndarray]:
         """Return the repairs with values of these measures on every ranked set, and their scores, (sets, repairs).
 
         A score is minus the mean rank by the measures, where rank 1 is the best.
         """
-        defined = {
-            each: [m for m in measures if (each, "none", m) in self.values] for each in self.ranked
-        }  # measures of classes are absent if a set has none
-        defined = {each: some for each, some in defined.items() if some}
-        names = [
-            name
-            for name in self.repairs
-            if all((each, name, m) in self.values for each, some in defined.items() for m in some)
-        ]
+        # keys (set, measure) that have a value; measures of classes are absent if a set has none
+        keys = [(of, m) for of in self.ranked for m in measures if (of, "none", m) in self.values]
+        names = [name for name in self.repairs if all((of, name, m) in self.values for of, m in keys)]
         rows = []
-        for each, some in defined.items():
-            values = np.array(
-                [[self.values[each, name, m].value * measuring.MEASURES[m].better for name in names] for m in some]
-            )
-            rows.append(-rankdata(-values.round(12), axis=1).mean(0))
+        for _, of_set in itertools.groupby(keys, key=lambda key: key[0]):
+            values = [
+                [self.values[of, name, m].value * measuring.MEASURES[m].better for name in names] for of, m in of_set
+            ]
+            rows.append(-rankdata(-np.array(values).round(12), axis=1).mean(0))
         return names, np.array(rows).reshape(-1, len(names))
 
 
 def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) -> RepairTable:
     """Build the table from its records."""
-    values, notes, sizes, splits = {}, {}, {}, 0
+    values, notes, sizes = {}, {}, {}
+    splits = 0
     for row in rows:
-        measure, at = row["measure"].removeprefix(PREFIX), row["at"]
-        key = at["set"], at["repair"], measure
+        at = row["at"]
+        key = at["set"], at["repair"], row["measure"].removeprefix(PREFIX)
         sizes[at["set"]] = row["n"], row["d"]
         if row["value"] is None:
             notes[key] = row["note"]
@@ -247,13 +257,14 @@ def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) ->
 
 def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
     """Build the table from one line per set and repair, as scripts/record_run.py writes them."""
-    values, notes, sizes, controls, splits = {}, {}, {}, {}, 0
+    values, notes, sizes, controls = {}, {}, {}, {}
+    splits = 0
     for line in lines:
         splits = line["splits"]
         of, repair = line["set"], line["repair"]
         sizes[of] = line["n"], line["d"]
         controls[of] = line["control"]
-        values |= {(of, repair, measure): CellValue(*found) for measure, found in line["values"].items()}
+        values |= {(of, repair, measure): CellValue(*numbers) for measure, numbers in line["values"].items()}
         notes |= {(of, repair, measure): why for measure, why in line.get("notes", {}).items()}
     return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), splits)
 
@@ -301,11 +312,15 @@ def registered(table: RepairTable) -> MeasureRelation | None:
     is None if they rank three or fewer.
     """
     both = [table.rankings[group] for group in ("geometry", "retrieval") if group in table.rankings]
-    if len(both) < 2 or len(names := [name for name in both[0].names if name in both[1].names]) <= 3:
+    if len(both) < 2:
         return None
-    geometry, retrieval = (np.array([each.rank(name) for name in names]) for each in both)
-    found, interval = spearmanr(geometry, retrieval), rank_correlation(geometry, retrieval)
-    numbers = (found.statistic, interval.low, interval.high, found.pvalue)  # pyright: ignore
+    names = [name for name in both[0].names if name in both[1].names]
+    if len(names) <= 3:
+        return None
+    geometry, retrieval = (np.array([ranked.rank(name) for name in names]) for ranked in both)
+    correlation = spearmanr(geometry, retrieval)
+    interval = rank_correlation(geometry, retrieval)
+    numbers = (correlation.statistic, interval.low, interval.high, correlation.pvalue)  # pyright: ignore
     return MeasureRelation("geometry", "retrieval", len(names), *map(float, numbers))
 
 
@@ -322,24 +337,25 @@ def examined(table: RepairTable, *, merged: bool = False) -> list[MeasureRelatio
     sources = [name for name, each in table.measures.items() if each.group in ("geometry", "mixing")]
     targets = [name for name, each in table.measures.items() if each.group == "retrieval"]
     by_measure = {name: _mean_ranks(table, name) for name in (*sources, *targets)}
-    by_measure = {name: each for name, each in by_measure.items() if each}  # the sets may have no classes
-    maps = [name for name in table.repairs if name != "none" and all(name in each for each in by_measure.values())]
-    ideas = {name: re.match(r"\w*", name).group() if merged else name for name in maps}  # pyright: ignore
-    if len(set(ideas.values())) < FEWEST:
+    by_measure = {name: ranks for name, ranks in by_measure.items() if ranks}  # the sets may have no classes
+    maps = [name for name in table.repairs if name != "none" and all(name in ranks for ranks in by_measure.values())]
+    ideas: dict[str, list[str]] = {}  # idea → its maps
+    for name in maps:
+        ideas.setdefault(re.split(r"\W", name)[0] if merged else name, []).append(name)
+    if len(ideas) < FEWEST:
         return []
     values = {
-        measure: np.array([np.mean([each[name] for name in maps if ideas[name] == idea])
-                           for idea in dict.fromkeys(ideas.values())])
-        for measure, each in by_measure.items()
-    }  # fmt: skip
-    found = []
+        measure: np.array([np.mean([ranks[name] for name in variants]) for variants in ideas.values()])
+        for measure, ranks in by_measure.items()
+    }
+    relations = []
     for measure, target in itertools.product(sources, targets):
         if target in values and np.ptp(values[measure]) and np.ptp(values[target]):  # else all maps are equal
             related = rank_correlation(values[measure], values[target])
-            found.append(MeasureRelation(measure, target, len(values[measure]), *related[:4]))
+            relations.append(MeasureRelation(measure, target, len(values[measure]), *related[:4]))
     first = registered(table)
-    adjusted = holm(np.array([each.p for each in found] + ([first.p] if first else [])))
-    return [each._replace(p=float(p)) for each, p in zip(found, adjusted[: len(found)], strict=True)]
+    adjusted = holm(np.array([each.p for each in relations] + ([first.p] if first else [])))
+    return [each._replace(p=float(p)) for each, p in zip(relations, adjusted[: len(relations)], strict=True)]
 
 
 def _mean_ranks(table: RepairTable, measure: str) -> Ranks:
@@ -379,17 +395,17 @@ def summary(table: RepairTable) -> SimpleNamespace:
     """
     names = [name for name in table.repairs if name != "none"]
     own = [name for name in names if not (name in repairs and repairs[name].baseline)]
-    helping = {name: table.count(name, AIM, "better") for name in names
-               if table.count(name, AIM, "better") > table.count(name, AIM, "worse")}  # fmt: skip
+    improved = {name: table.count(name, AIM, "better") for name in names}
+    helping = {name: count for name, count in improved.items() if count > table.count(name, AIM, "worse")}
     free = [name for name in helping if not any(table.count(name, measure, "worse") for measure in APART)]
     changes = {name: [each.change for each in table.over_sets(name, AIM)] for name in names}
     gains = {name: float(np.mean(values)) for name, values in changes.items() if values}
     candidates = [name for name in free if name in own] or [name for name in helping if name in own]
     best = max(candidates, key=lambda name: gains[name], default="")
-    ranked, others = table.rankings.get("retrieval"), [best, *free]
-    tied = ranked is not None and set(others) <= set(ranked.names) and all(
-        abs(ranked.rank(best) - ranked.rank(name)) <= ranked.difference for name in others
-    )  # fmt: skip
+    ranked = table.rankings.get("retrieval")
+    tied = False
+    if ranked is not None and {best, *free} <= set(ranked.names):
+        tied = all(abs(ranked.rank(best) - ranked.rank(name)) <= ranked.difference for name in free)
     return SimpleNamespace(
         sets=len(table.ranked),
         count=len(names),

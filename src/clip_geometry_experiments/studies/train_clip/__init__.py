@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +47,16 @@ class TrainClip(TrainingStudy):
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:
-        configs: dict[str, DatasetConfig | None] = {
-            name: getattr(self.config, name) for name in ("data", "measured", "tested")
-        }
-        found = {name: load_dataset(config) for name, config in configs.items() if config is not None}
-        require_apart(found)
-        return found
+        config = self.config
+        configs = {"data": config.data, "measured": config.measured, "tested": config.tested}
+        datasets = {name: load_dataset(data) for name, data in configs.items() if data is not None}
+        require_apart(datasets)
+        return datasets
 
     def planned(self) -> Cell:
         if self.config.recorded is not None:
             return Cell({"recorded": sha256_of(self._recorded_file)}, self._recorded_rows, "recorded states")
-        define = self.config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
+        define = self.config.settings()
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "open_clip_torch")}}
@@ -67,7 +67,7 @@ class TrainClip(TrainingStudy):
     def _recorded_file(self) -> Path:
         path = model_path(self.config.recorded or "")
         if not path.is_file():
-            raise InputError(f"recorded is {self.config.recorded!r}, but there is no file {path}")
+            raise InputError(f"recorded is {self.config.recorded!r}, but the file {path} does not exist")
         return path
 
     def _recorded_rows(self) -> list[Row]:
@@ -107,15 +107,16 @@ class TrainClip(TrainingStudy):
         architecture = self.config.architecture
         key = {"image_size": architecture.vision_cfg["image_size"], "text_cfg": architecture.text_cfg}
         key |= {"tokenizer": encoder.describe()["tokenizer"]}
-        found = load_pairs(self._datasets[name], image_bytes, encoder.tokenize, key)
-        return found.head(self.config.measured_pictures) if name == "measured" else found
+        pairs = load_pairs(self._datasets[name], image_bytes, encoder.tokenize, key)
+        return pairs.head(self.config.measured_pictures) if name == "measured" else pairs
 
     @cached_property
     def _trained(self) -> CaptionedImages:
         return self.pairs("data")
 
     def trainer(self) -> training.ClipTrainer:
-        pairs, prompts = self._trained, self._prompts(self.config.training_prompts or self.config.prompts)
+        pairs = self._trained
+        prompts = self._prompts(self.config.training_prompts or self.config.prompts)
         fresh = training.fresh_encoder(self.model_folder, self.config.seed)
         return training.ClipTrainer(fresh, pairs, prompts, self.config, device=self._device)
 
@@ -125,11 +126,14 @@ class TrainClip(TrainingStudy):
         return self._prompts(self.config.prompts)
 
     def _prompts(self, templates: Sequence[str]) -> ClassPrompts:
-        names, seen = self._trained.class_names, np.unique(self._trained.labels)
+        names = self._trained.class_names
+        seen = np.unique(self._trained.labels)
         return prompt_tokens(templates, names, self.encoder.tokenize, seen)
 
     def _rows(self) -> list[Row]:
-        config, measured, seen = self.config, self.pairs("measured"), self.prompts.seen
+        config = self.config
+        measured = self.pairs("measured")
+        seen = self.prompts.seen
         names = config.measures or measuring.NAMES
         callback = measuring.ClipCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
         trainer = self.trained(callback, Checkpoint.of(self.workspace.folder, self.cell.key))
@@ -158,7 +162,8 @@ class TrainClip(TrainingStudy):
         config, data = self.config, self.config.tested
         if data is None:
             return []
-        tested, seen = self.pairs("tested"), self.prompts.seen
+        tested = self.pairs("tested")
+        seen = self.prompts.seen
         origin = self._origin(data, {})
 
         def share(place: measuring.Place, value: float, **more: Any) -> Row:
@@ -198,14 +203,14 @@ class TrainClip(TrainingStudy):
 
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
-        rows = [each.finished_rows() for each in planned]
-        if all(each.config.tasks for each in planned):
+        rows = [run.finished_rows() for run in planned]
+        if all(run.config.tasks for run in planned):
             from clip_geometry_experiments.studies.train_clip.interventions import summary
 
-            return summary(row for of in rows for row in of)
+            return summary(chain.from_iterable(rows))
         if len(planned) == 1:
             return training_sentences(rows[0])
-        return arms_sentences([(each.label(), of) for each, of in zip(planned, rows, strict=True)])
+        return arms_sentences(list(zip([run.label() for run in planned], rows, strict=True)))
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Return the figures of one training; the figures of a sweep are drawn side by side by `together`."""
@@ -218,14 +223,15 @@ class TrainClip(TrainingStudy):
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> list[FigureEntry]:
         """Draw all trainings side by side; the trainings of a grid with tasks are compared by claims instead."""
-        if all(each.config.tasks for each in planned):
+        if all(run.config.tasks for run in planned):
             return []
-        labels = numbered_labels([each.label() for each in planned])
-        arms = {label: curves_of(each.finished_rows()) for label, each in zip(labels, planned, strict=True)}
+        labels = numbered_labels([run.label() for run in planned])
+        arms = {label: curves_of(run.finished_rows()) for label, run in zip(labels, planned, strict=True)}
         return save_drawings(draw_train_clip(arms), folder, origin=planned[0].origin(), prefix="arms_")
 
     def origin(self) -> str:
-        config, names = self.config, load_dataset(self.config.measured).class_names or ()
+        config = self.config
+        names = load_dataset(self.config.measured).class_names or ()
         chance = f"zero-shot among {len(names)} classes, chance {1 / len(names):.4f}; " if names else ""
         if config.class_captions:
             chance += f"{config.class_captions:.0%} of the training captions name the class only; "

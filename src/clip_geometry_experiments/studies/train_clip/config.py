@@ -32,18 +32,19 @@ class ArchitectureConfig(Config):
     @field_validator("text_cfg")
     @classmethod
     def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
-        own = ARCHITECTURES["text"]
-        text = {**own, **given}
-        if text["hf_tokenizer_name"] != own["hf_tokenizer_name"] or text["vocab_size"] < own["vocab_size"]:
-            expected = f"{own['hf_tokenizer_name']} and at least its {own['vocab_size']} tokens"
+        defaults = ARCHITECTURES["text"]
+        text = {**defaults, **given}
+        if text["hf_tokenizer_name"] != defaults["hf_tokenizer_name"] or text["vocab_size"] < defaults["vocab_size"]:
+            expected = f"{defaults['hf_tokenizer_name']} and at least its {defaults['vocab_size']} tokens"
             raise InputError(
-                f"tokenizer {text['hf_tokenizer_name']}, vocab_size {text['vocab_size']}; expected {expected}"
+                f"tokenizer is {text['hf_tokenizer_name']} with vocab_size {text['vocab_size']}; expected {expected}"
             )
         return text
 
     def __str__(self) -> str:
         """Return a description such as `test_byobnet; text: 1 layer of width 128; 256 columns`."""
-        text, layers = self.text_cfg, self.vision_cfg.get("layers")
+        text = self.text_cfg
+        layers = self.vision_cfg.get("layers")
         kind = "ResNet" if isinstance(layers, list) else "ViT"
         tower = self.vision_cfg.get("timm_model_name") or f"{kind}, layers {layers}"
         depth = "1 layer" if text["layers"] == 1 else f"{text['layers']} layers"
@@ -129,7 +130,7 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
             if self.arm not in arms and getattr(self, name) != type(self).model_fields[name].default:
                 raise InputError(f"{name} has no effect on the arm {self.arm}; leave it out")
         if self.tasks and self.tested is None:
-            raise InputError("tasks are scored on `tested`, which this config lacks")
+            raise InputError("tasks are scored on `tested`, which is missing; set tested, or tasks to false")
         return self
 
     def at(self) -> dict[str, Any]:
@@ -138,7 +139,9 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         named = ("temperature", "caption_noise", *(["class_captions"] if self.tasks else []))
         values: Mapping[str, Any] = {name: getattr(self, name) for name in named}
         fields = type(self).model_fields
-        return {"arm": self.arm, **penalty} | {k: value for k, value in values.items() if value != fields[k].default}
+        return {"arm": self.arm, **penalty} | {
+            name: value for name, value in values.items() if value != fields[name].default
+        }
 
     def label(self) -> str:
         """Return the label of the arm, such as `ClipLoss` or `ClipLoss + I-STAR, λ = 1, both towers`."""

@@ -85,7 +85,7 @@ def load_pairs(
     order, first, count = caption_groups(image, text)
     tokens, truncated = _tokens(text, tokenize)
     if truncated:
-        note(f"{truncated} of {len(text)} captions of {dataset.config.name} are longer than the text tower reads; cut")
+        note(f"{truncated} of {len(text)} captions of {dataset.config.name} are cut to what the text tower reads")
     pixels = np.empty((len(image), *_bytes(image, 0, transform).shape), dtype=np.uint8)
     with progress("preparing images", total=len(image)) as advance:
         for k in range(len(image)):
@@ -110,23 +110,22 @@ def _sides(dataset: Dataset) -> tuple[Side, Side]:
     name, image, text = dataset.config.name, dataset.image, dataset.text
     if image is None or text is None:
         missing = "images" if image is None else "captions"
-        hint = "" if image is None or dataset.class_names is None else "; give it a prompt for captions of its classes"
-        raise InputError(f"a CLIP is trained on images with captions, and {name} has no {missing}{hint}")
+        hint = "" if image is None or dataset.class_names is None else "; set its prompt for captions of its classes"
+        raise InputError(f"a CLIP is trained on images with captions, but {name} has no {missing}{hint}")
     if image.labels is None or dataset.class_names is None:
-        raise InputError(
-            f"{name} has no labels with class names, which zero-shot accuracy and silhouettes are taken by"
-        )
+        raise InputError(f"{name} has no labels with class names, which zero-shot accuracy and silhouettes need")
     return image, text
 
 
 def caption_groups(image: Side, text: Side) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (order, first, count): the captions of image k are order[first[k] : first[k] + count[k]]."""
     sides = (text, image)
-    captioned, wanted = (np.asarray(each.labels if text.pair_on == "label" else each.item_id) for each in sides)
-    names, group, count = np.unique(captioned, return_inverse=True, return_counts=True)
-    place = np.minimum(np.searchsorted(names, wanted), len(names) - 1)
-    if len(alone := wanted[names[place] != wanted]):
-        raise InputError(f"{len(alone)} images have no caption, {alone[0]} is one; leave them out")
+    text_keys, image_keys = (np.asarray(side.labels if text.pair_on == "label" else side.item_id) for side in sides)
+    keys, group, count = np.unique(text_keys, return_inverse=True, return_counts=True)
+    place = np.minimum(np.searchsorted(keys, image_keys), len(keys) - 1)
+    alone = image_keys[keys[place] != image_keys]
+    if len(alone):
+        raise InputError(f"{len(alone)} images have no caption, such as {alone[0]}; leave them out")
     return np.argsort(group, kind="stable"), (np.cumsum(count) - count)[place], count[place]
 
 
@@ -138,21 +137,23 @@ def require_apart(datasets: Mapping[str, Dataset]) -> None:
             continue
         if other.class_names != trained.class_names:
             raise InputError(
-                f"{name} has other classes than data, {other.config.name} than {trained.config.name}; expected the "
-                "same in the same order"
+                f"{name} ({other.config.name}) has other classes than data ({trained.config.name}); expected the same "
+                "classes in the same order"
             )
-        sources = [[getattr(each.config, key, None) for key in ("name", "split", "path")] for each in (trained, other)]
+        keys = ("name", "split", "path")
+        same_source = all(getattr(trained.config, key, None) == getattr(other.config, key, None) for key in keys)
         shared = set(other.image.item_id) & set(trained.image.item_id)
-        if sources[0] == sources[1] and shared:
+        if same_source and shared:
             raise InputError(
-                f"{len(shared)} images of {name} are trained on, {min(shared)} is one; expected others, of another "
-                "split say"
+                f"{len(shared)} images of {name}, such as {min(shared)}, are trained on; expected other images, for "
+                "example another split"
             )
 
 
 def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np.ndarray, int]:
     """Return the token ids of all captions and the number of truncated captions."""
-    parts, truncated = [], 0
+    parts = []
+    truncated = 0
     with progress("preparing captions", total=len(text)) as advance:
         for start in range(0, len(text), CHUNK):
             texts = [str(text.load(k)) for k in range(start, min(start + CHUNK, len(text)))]
@@ -165,11 +166,11 @@ def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np
 
 def _bytes(image: Side, k: int, transform: Callable[[Any], Any]) -> np.ndarray:
     try:
-        found = image.load(k)
+        loaded = image.load(k)
     except OSError as error:
         raise InputError(f"image {image.item_id[k]} cannot be decoded ({error}); leave it out") from None
-    assert isinstance(found, Image.Image)
-    return np.asarray(transform(rgb(found)))
+    assert isinstance(loaded, Image.Image)
+    return np.asarray(transform(rgb(loaded)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,10 +207,13 @@ def prompt_tokens(
 def channel_statistics(data: DatasetConfig) -> tuple[list[float], list[float]]:
     """Return mean and standard deviation of each channel over the first images, in 0..1, to three decimals."""
     image, _ = _sides(load_dataset(data))
-    sums, squares, n = np.zeros(3), np.zeros(3), 0
+    sums, squares = np.zeros(3), np.zeros(3)
+    n = 0
     for k in range(min(SAMPLE, len(image))):
-        pixels = _bytes(image, k, lambda each: each).reshape(-1, 3) / 255.0
-        sums, squares, n = sums + pixels.sum(0), squares + np.square(pixels).sum(0), n + len(pixels)
+        pixels = _bytes(image, k, lambda loaded: loaded).reshape(-1, 3) / 255.0
+        sums += pixels.sum(0)
+        squares += np.square(pixels).sum(0)
+        n += len(pixels)
     mean = sums / n
     deviation = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))
     return [round(float(x), 3) for x in mean], [round(float(x), 3) for x in deviation]

@@ -53,8 +53,11 @@ class PanelLayout(NamedTuple):
     decimals: int = 2
 
 
-def _each(measure: str) -> list[CurveStyle]:
-    return [CurveStyle((measure, each, "all"), f"{each}s", COLOR[each], LINE[each]) for each in ("image", "text")]
+def _image_and_text(measure: str) -> list[CurveStyle]:
+    return [
+        CurveStyle((measure, modality, "all"), f"{modality}s", COLOR[modality], LINE[modality])
+        for modality in ("image", "text")
+    ]
 
 
 PANELS = (
@@ -67,10 +70,10 @@ PANELS = (
         ],
         (0, 1.03),
     ),
-    PanelLayout("average cosine", _each("average_cosine"), (0, None)),
-    PanelLayout("class silhouette", _each("silhouette")),
+    PanelLayout("average cosine", _image_and_text("average_cosine"), (0, None)),
+    PanelLayout("class silhouette", _image_and_text("silhouette")),
     # the full range, to show that in most trainings it is a flat line near 0
-    PanelLayout("IsoScore", _each("isoscore"), (0, 1), decimals=3),
+    PanelLayout("IsoScore", _image_and_text("isoscore"), (0, 1), decimals=3),
     PanelLayout(
         "zero-shot accuracy", [CurveStyle(SEEN, "seen"), CurveStyle(HELD_OUT, "held out", SECOND, LINES[1])], (0, 1.03)
     ),
@@ -99,8 +102,11 @@ def draw_train_clip(arms: Arms) -> dict[str, Drawing]:
 
 
 def _ends(curves: Curves) -> dict[str, tuple[float, float, int]]:
-    found = {name: (curves[key][[0, -1]], decimals) for name, (key, decimals) in CAPTION.items() if key in curves}
-    return {name: (*ends, decimals) for name, (ends, decimals) in found.items() if np.isfinite(ends).all()}
+    ends = {}
+    for name, (key, decimals) in CAPTION.items():
+        if key in curves and np.isfinite(curves[key][[0, -1]]).all():
+            ends[name] = (*curves[key][[0, -1]], decimals)
+    return ends
 
 
 @styled
@@ -110,39 +116,43 @@ def training_figure(arms: Arms) -> Figure:
     The first and the last value are printed above each panel.
     """
     keys = {key for curves, _ in arms.values() for key in curves}
-    shown = [panel for panel in PANELS if any(line.key in keys for line in panel.lines)]
+    layouts = [panel for panel in PANELS if any(line.key in keys for line in panel.lines)]
     alone = len(arms) == 1
     columns = ACROSS if alone else len(arms)
-    made = []
-    for panel in shown:
+    filled = []
+    for layout in layouts:
         for column, (arm, (curves, steps)) in enumerate(arms.items()):
             drawn = [
                 PanelCurve(steps, curves[line.key], line.color, line.name, line.style, ":".join((arm, *line.key)))
-                for line in panel.lines
+                for line in layout.lines
                 if line.key in curves
             ]
-            crosses = any(np.nanmin(each.values, initial=0) < 0 < np.nanmax(each.values, initial=0) for each in drawn)
-            made.append(
+            crosses = any(
+                np.nanmin(curve.values, initial=0) < 0 < np.nanmax(curve.values, initial=0) for curve in drawn
+            )
+            filled.append(
                 Panel(
-                    "" if alone or column else fill(panel.label, 11),
+                    "" if alone or column else fill(layout.label, 11),
                     drawn,
-                    panel.limits,
+                    layout.limits,
                     levels={0: {"color": NEUTRAL, "linewidth": 0.6, "zorder": 0.5}} if crosses else {},
-                    title=panel.label if alone else "",
-                    ends=panel.decimals,
+                    title=layout.label if alone else "",
+                    ends=layout.decimals,
                 )
             )
-    rows = -(-len(made) // columns)
+    rows = -(-len(filled) // columns)
     size = max(2 * WIDTH, 0.5 + 1.5 * columns), 0.7 + (1.55 if alone else 1.05) * rows
-    figure = panels_figure(made, size=size, xlabel="step", columns=columns, share=not alone, log_steps=True)
-    for panel, axes in zip(shown, figure.axes[:: 1 if alone else columns], strict=False):
-        if len(panel.lines) > 1 and panel.lines[0].key[1] == "both":
+    figure = panels_figure(filled, size=size, xlabel="step", columns=columns, share=not alone, log_steps=True)
+    for layout, axes in zip(layouts, figure.axes[:: 1 if alone else columns], strict=False):
+        if len(layout.lines) > 1 and layout.lines[0].key[1] == "both":
             axes.legend(loc="best", fontsize=7, handlelength=1.2)
     if not alone:
         for axes, arm in zip(figure.axes, arms, strict=False):
             unbroken = arm.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")  # no line begins with a sign
             axes.set_title(fill(unbroken, 18), fontsize=8, fontweight="bold", pad=14)
-    modalities = [Line2D([], [], color=COLOR[m], ls=LINE[m], label=f"{m}s") for m in ("image", "text")]
+    modalities = [
+        Line2D([], [], color=COLOR[modality], ls=LINE[modality], label=f"{modality}s") for modality in ("image", "text")
+    ]
     figure.legend(handles=modalities, loc="outside upper left", ncols=2)
     return figure
 
@@ -160,13 +170,13 @@ def arms_sentences(arms: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> l
         "IsoScore of images": ("isoscore[unbiased]", "image", "all"),
         "the class silhouette of images": CLUSTERS,
     }
-    said = []
+    sentences = []
     for name, key in named.items():
         ends = [(float(of[key][-1]), float(of[key][0]), label) for label, of in curves if key in of]
-        ends = [each for each in ends if np.isfinite(each[:2]).all()]
+        ends = [(last, first, label) for last, first, label in ends if np.isfinite([last, first]).all()]
         if len(ends) > 1:
-            said.append(words("arms", name, min(ends), max(ends), [first for _, first, _ in ends], len(ends)))
-    return said
+            sentences.append(words("arms", name, min(ends), max(ends), [first for _, first, _ in ends], len(ends)))
+    return sentences
 
 
 def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -174,31 +184,34 @@ def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
     Curves that are missing, undefined in a state or constant are left out.
     """
-    found, steps = curves_of(rows)
-    curves = {key: each for key, each in found.items() if np.isfinite(each).all() and each[0] != each[-1]}
+    curves, steps = curves_of(rows)
+    curves = {key: curve for key, curve in curves.items() if np.isfinite(curve).all() and curve[0] != curve[-1]}
 
     def half_way(key: Key) -> int:
         first, last = curves[key][[0, -1]]
         return int(np.argmax((curves[key] - first) / (last - first) >= 0.5))
 
-    said = []
+    sentences = []
     if GAP in curves:
         gap = curves[GAP]
         near = np.abs(gap - gap[-1]) <= STAYS * abs(gap[-1] - gap[0])
         settled = len(gap) - int(np.argmin(near[::-1]))  # the state after the last one that is not near
         low, high = gap[settled:].min(), gap[settled:].max()
         stays = low > 0 and settled < len(gap) - 1 and gap[-1] < gap[0]
-        said.append(words("gap", gap[0], gap[-1], steps[settled] if stays else None, low, high))
+        sentences.append(words("gap", gap[0], gap[-1], steps[settled] if stays else None, low, high))
     if SEEN in curves and HELD_OUT in curves:
-        state, both = half_way(SEEN), np.stack([curves[SEEN], curves[HELD_OUT]])
-        said.append(words("zero_shot", steps[state], both[:, state], both[:, -1]))
+        state = half_way(SEEN)
+        both = np.stack([curves[SEEN], curves[HELD_OUT]])
+        sentences.append(words("zero_shot", steps[state], both[:, state], both[:, -1]))
     names = {GAP: "the modality gap", CONE: "the cone of images", SEEN: "accuracy on seen classes"}
     ranked = sorted(((name, steps[half_way(key)]) for key, name in names.items() if key in curves), key=itemgetter(1))
     if len(ranked) > 1:
-        said.append(words("half_way", ranked, steps[-1]))
+        sentences.append(words("half_way", ranked, steps[-1]))
     score = curves.get(("isoscore[unbiased]", "image", "all"))
     if score is not None and CLUSTERS in curves and curves[CLUSTERS][-1] > curves[CLUSTERS][0]:
         moved = score[-1] / score[0] - 1
-        verb = "hardly changes" if abs(moved) < CHANGES else "rises" if moved > 0 else "falls"
-        said.append(words("clusters", curves[CLUSTERS][[0, -1]], score[[0, -1]], verb))
-    return said
+        verb = "rises" if moved > 0 else "falls"
+        if abs(moved) < CHANGES:
+            verb = "hardly changes"
+        sentences.append(words("clusters", curves[CLUSTERS][[0, -1]], score[[0, -1]], verb))
+    return sentences

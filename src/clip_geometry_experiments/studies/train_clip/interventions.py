@@ -116,7 +116,7 @@ class DecidedClaim:
 def claims() -> tuple[StudyClaim, ...]:
     """Return the claims in claims.yaml."""
     listed = read_yaml(Path(__file__).with_name("claims.yaml"))
-    return tuple(validate(StudyClaim, {"name": name, **each}, f"claim {name}") for name, each in listed.items())
+    return tuple(validate(StudyClaim, {"name": name, **fields}, f"claim {name}") for name, fields in listed.items())
 
 
 # --- trainings, from the rows of a run
@@ -124,45 +124,49 @@ def claims() -> tuple[StudyClaim, ...]:
 
 def trainings(rows: Iterable[Mapping[str, Any]]) -> list[Training]:
     """Return the trainings of a run whose config has `tasks`, one per cell."""
-    found = []
+    result = []
     for _, group in groupby(rows, key=lambda row: row["cell"]):
         cell = list(group)
-        at, values = cell[0]["at"], {}
-        right: dict[str, list[tuple[float, int]]] = {}
+        at = cell[0]["at"]
+        values = {}
+        accuracies: dict[str, list[tuple[float, int]]] = {}  # (accuracy, number of images) on seen and held-out classes
         for row in cell:
             key = f"{row['measure']} {row['at'].get('modality', 'both')}"
             if "trajectory" in row:
-                ends = zip(("first", "last"), (row["trajectory"][0], row["trajectory"][-1]), strict=True)
-                values |= {f"{key} {state}": value for state, value in ends if value is not None}
+                ends = {"first": row["trajectory"][0], "last": row["trajectory"][-1]}
+                values |= {f"{key} {state}": value for state, value in ends.items() if value is not None}
             elif row["at"].get("pictures") == "tested":
                 state = "centered" if "center" in row["pipeline"] else "tested"
-                right.setdefault(f"{key} {state}", []).append((row["value"], row["n"]))
+                accuracies.setdefault(f"{key} {state}", []).append((row["value"], row["n"]))
         # pooled accuracy on images of seen and of held-out classes
-        values |= {key: math.fsum(v * n for v, n in each) / sum(n for _, n in each) for key, each in right.items()}
+        for key, parts in accuracies.items():
+            values[key] = math.fsum(share * n for share, n in parts) / sum(n for _, n in parts)
         objective = OBJECTIVES.get(at["arm"], f"ClipLoss at {at.get('temperature', 0.07):g}")
         dimension = next(row["d"] for row in cell if row["measure"] == ZERO_SHOT)
         noise, class_captions = at.get("caption_noise", 0.0), at.get("class_captions", 0.0)
-        found.append(Training(objective, dimension, noise, class_captions, cell[0]["seed"], values))
-    return found
+        result.append(Training(objective, dimension, noise, class_captions, cell[0]["seed"], values))
+    return result
 
 
-def in_grid(found: Sequence[Training]) -> list[Training]:
+def in_grid(trained: Sequence[Training]) -> list[Training]:
     """Return the trainings with the most common share of class captions; the others serve only tests of that factor."""
-    shares = Counter(each.class_captions for each in found)
-    return [each for each in found if each.class_captions == shares.most_common(1)[0][0]]
+    shares = Counter(training.class_captions for training in trained)
+    return [training for training in trained if training.class_captions == shares.most_common(1)[0][0]]
 
 
 # --- tests
 
 
-def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
+def effects(test: ClaimTest, trained: Sequence[Training]) -> dict[int, float]:
     """Return the number of a test for each seed. Raises InputError if the trainings cannot provide it."""
-    result, found = {}, found if test.factor == "class_captions" else in_grid(found)
-    for seed in sorted({each.seed for each in found}):
+    if test.factor != "class_captions":
+        trained = in_grid(trained)
+    result = {}
+    for seed in sorted({training.seed for training in trained}):
         of_seed = [
-            each
-            for each in found
-            if each.seed == seed and all(getattr(each, name) == value for name, value in test.where.items())
+            training
+            for training in trained
+            if training.seed == seed and all(getattr(training, name) == value for name, value in test.where.items())
         ]
         try:
             result[seed] = _KINDS[test.kind](test, of_seed)
@@ -173,31 +177,31 @@ def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
     return result
 
 
-def _contrast(test: ClaimTest, found: Sequence[Training]) -> float:
+def _contrast(test: ClaimTest, trained: Sequence[Training]) -> float:
     rest = [name for name in FACTORS if name != test.factor]
 
     def level(wanted: Any) -> dict[tuple[Any, ...], float]:
-        chosen = (each for each in found if getattr(each, test.factor) == wanted)
-        return {tuple(getattr(each, name) for name in rest): each.values[test.of] for each in chosen}
+        chosen = (training for training in trained if getattr(training, test.factor) == wanted)
+        return {tuple(getattr(training, name) for name in rest): training.values[test.of] for training in chosen}
 
     high, low = level(test.high), level(test.low)
     return fmean(high[key] - low[key] for key in high.keys() & low.keys())
 
 
-def _relation(test: ClaimTest, found: Sequence[Training], of: str = "") -> float:
+def _relation(test: ClaimTest, trained: Sequence[Training], of: str = "") -> float:
     strata: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
-    for each in found:
-        key = tuple(getattr(each, name) for name in test.within)
-        strata.setdefault(key, []).append((each.values[of or test.of], each.values[test.with_]))
+    for training in trained:
+        key = tuple(getattr(training, name) for name in test.within)
+        strata.setdefault(key, []).append((training.values[of or test.of], training.values[test.with_]))
     return fmean(float(spearman(*np.transpose(pairs))) for pairs in strata.values())
 
 
 _KINDS: dict[str, Callable[[ClaimTest, Sequence[Training]], float]] = {
-    "level": lambda test, found: fmean(each.values[test.of] for each in found),
-    "change": lambda test, found: fmean(each.values[test.of] - each.values[test.less] for each in found),
+    "level": lambda test, trained: fmean(training.values[test.of] for training in trained),
+    "change": lambda test, trained: fmean(one.values[test.of] - one.values[test.less] for one in trained),
     "contrast": _contrast,
     "relation": _relation,
-    "stronger": lambda test, found: abs(_relation(test, found)) - abs(_relation(test, found, test.than)),
+    "stronger": lambda test, trained: abs(_relation(test, trained)) - abs(_relation(test, trained, test.than)),
 }
 
 
@@ -222,7 +226,7 @@ def verdict(claim: StudyClaim, mean: float, low: float, high: float) -> str:
     claim of equality holds if the interval lies within that difference, and does not hold if the interval lies outside
     of it.
     """
-    mean, low, high = (each - claim.bound for each in (mean, low, high))
+    mean, low, high = (effect - claim.bound for effect in (mean, low, high))
     if claim.expects == "equal":
         if -claim.smallest < low and high < claim.smallest:
             return "holds"
@@ -258,9 +262,9 @@ def _one_sided(values: Values) -> float:
     return float(stats.t.sf(values.mean() / error, max(n - 1, 1)))
 
 
-def judge(claim: StudyClaim, found: Sequence[Training]) -> DecidedClaim:
+def judge(claim: StudyClaim, trained: Sequence[Training]) -> DecidedClaim:
     """Decide a claim with all seeds, and with each seed left out."""
-    by_seed = effects(claim.test, found)
+    by_seed = effects(claim.test, trained)
     values = list(by_seed.values())
     without = {
         seed: verdict(claim, *interval([value for other, value in by_seed.items() if other != seed]))
@@ -272,20 +276,21 @@ def judge(claim: StudyClaim, found: Sequence[Training]) -> DecidedClaim:
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say how many claims hold, with a sentence for each claim that these rows decide, in the order of claims.yaml."""
-    found, judged = trainings(rows), []
+    of_run = trainings(rows)
+    judged = []
     for claim in claims():
         with suppress(InputError):
-            judged.append(judge(claim, found))
+            judged.append(judge(claim, of_run))
     if not judged:
         return []
-    seeds = max(len(each.effects) for each in judged)
-    return [words("verdicts", counted(judged), seeds), *(words("judged", each) for each in judged)]
+    seeds = max(len(decided.effects) for decided in judged)
+    return [words("verdicts", counted(judged), seeds), *(words("judged", decided) for decided in judged)]
 
 
 def counted(judged: Sequence[DecidedClaim]) -> dict[bool, dict[str, int]]:
     """Map whether a claim is published to the number of claims by verdict."""
     return {
-        published: {kind: sum(each.claim.published == published and each.verdict == kind for each in judged)
+        published: {kind: sum(decided.claim.published == published and decided.verdict == kind for decided in judged)
                     for kind in VERDICTS}
         for published in (True, False)
     }  # fmt: skip

@@ -25,11 +25,11 @@ from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_
 from clip_geometry_experiments.kit.training_states import Place
 from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
+from clip_geometry_experiments.studies.train_clip.figures import SEPARABILITY
 from clip_geometry_experiments.studies.train_clip.training import ClipTrainer
 
 PIPELINE = ("normalize",)
 CENTERED = (*PIPELINE, "center")
-SEPARABILITY = "modality_separability.logistic_regression.cross_validated"
 LOSS, TEMPERATURE, ACCURACY = "train_clip.loss", "train_clip.temperature", "train_clip.accuracy"
 GAP_DIMENSIONS = "train_clip.gap_dimensions"
 PROBE_C = 100.0  # unit rows need more than the default of 1
@@ -64,7 +64,8 @@ def encode(
     Returns:
         Image rows (n, d), caption rows (n, d), and unit class rows (k, d).
     """
-    model, device = trainer.model.eval(), trainer.device
+    model = trainer.model.eval()
+    device = trainer.device
     rows = np.arange(len(pairs))
     size = len(pairs) if batch_norm == "batch" else BATCH
     with inference(), batch_statistics(model) if batch_norm == "batch" else nullcontext():
@@ -73,7 +74,7 @@ def encode(
         captions = pairs.captions(rows, np.zeros_like(rows))
         text = [model.encode_text(part.to(device)) for part in captions.split(BATCH)]
         classes = [model.encode_text(part.to(device)) for part in torch.from_numpy(prompts.tokens).split(BATCH)]
-    image, text, classes = (torch.cat(each).float().cpu() for each in (image, text, classes))
+    image, text, classes = (torch.cat(parts).float().cpu() for parts in (image, text, classes))
     trainer.require_finite(torch.cat([image, text, classes]), f"an embedding after {trainer.number} steps")
     return image, text, ensemble(classes, prompts.classes).float()
 
@@ -121,40 +122,42 @@ class ClipCallback:
         """Measure paired unit rows, labeled with the classes of the images; an undefined measure is NaN."""
         items: dict[str, Any] = {"item_id": self.pairs.item_id, "labels": self.pairs.labels}
         rows = {"image": image.numpy(), "text": text.numpy()}
-        sets = {name: Embeddings(vectors=each, modality=name, **items) for name, each in rows.items()}
+        sets = {name: Embeddings(vectors=vectors, modality=name, **items) for name, vectors in rows.items()}
         measured = MeasuredSets(sets, parse_pipeline(PIPELINE), blocks=0)
-        found = {}
+        values = {}
         for name, measure in self.names.items():
             if measure is None:
-                found[Place(name)] = gap_dimensions(image, text)
+                values[Place(name)] = gap_dimensions(image, text)
                 continue
             for modality in ("both",) if measure.inputs.across else MODALITIES:
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")  # a classifier that has not converged still yields a number
-                        found[Place(name, modality)] = measured.value(measure, modality)
+                        values[Place(name, modality)] = measured.value(measure, modality)
                 except InputError:
-                    found[Place(name, modality)] = float("nan")
-        return found
+                    values[Place(name, modality)] = float("nan")
+        return values
 
     @torch.no_grad()
     def _objective(self, trainer: ClipTrainer, image: Tensor, text: Tensor) -> dict[Place, float]:
         """Measure the loss without penalties on these pairs, in batches of the training size, and the temperature or
         the accuracy of the classifier."""
-        objective, device = trainer.objective.eval(), trainer.device
-        size, labels = min(trainer.config.batch_size, len(image)), torch.from_numpy(self.pairs.labels)
+        objective = trainer.objective.eval()
+        device = trainer.device
+        size = min(trainer.config.batch_size, len(image))
+        labels = torch.from_numpy(self.pairs.labels)
         losses = []
         for k in range(0, len(image) - size + 1, size):
             x, y, codes = (each[k : k + size].to(device) for each in (image, text, labels))
             losses.append(float(objective.loss(x, y, codes, trainer.model)))
-        found = {Place(LOSS): float(np.mean(losses))}
+        values = {Place(LOSS): float(np.mean(losses))}
         if objective.head is None:
-            found[Place(TEMPERATURE)] = float(1 / trainer.model.logit_scale.exp())
-            return found
+            values[Place(TEMPERATURE)] = float(1 / trainer.model.logit_scale.exp())
+            return values
         for modality, rows in (("image", image), ("text", text)):
-            right = objective.head(rows.to(device)).argmax(1).cpu() == labels
-            found[Place(ACCURACY, modality)] = float(right.double().mean())
-        return found
+            correct = objective.head(rows.to(device)).argmax(1).cpu() == labels
+            values[Place(ACCURACY, modality)] = float(correct.double().mean())
+        return values
 
 
 def gap_dimensions(image: Tensor, text: Tensor) -> float:
@@ -170,14 +173,14 @@ def gap_dimensions(image: Tensor, text: Tensor) -> float:
 
 def known(name: str) -> Measure:
     """Return the measure or the evaluator's number; separability skips most of the draws behind its null value."""
-    found = measures[name]
-    return replace(found, options={**found.options, "draws": 1}) if name == SEPARABILITY else found
+    measure = measures[name]
+    return replace(measure, options={**measure.options, "draws": 1}) if name == SEPARABILITY else measure
 
 
 def zero_shot_values(image: Tensor, classes: Tensor, labels: np.ndarray, seen: np.ndarray) -> dict[Place, float]:
     """Return the accuracy on images of classes seen in training and, if there are any, of held-out classes."""
-    found = zero_shot_by_class(image, classes, labels, seen)
-    return {Place(ZERO_SHOT, "both", name): value for name, value in found.items()}
+    accuracies = zero_shot_by_class(image, classes, labels, seen)
+    return {Place(ZERO_SHOT, "both", name): value for name, value in accuracies.items()}
 
 
 def task_values(
@@ -192,22 +195,22 @@ def task_values(
         seen: Classes seen in training.
     """
     image_fit, text_fit, image, text, classes = (
-        functional.normalize(each, dim=-1) for each in (*fit[:2], *test[:2], classes)
+        functional.normalize(rows, dim=-1) for rows in (*fit[:2], *test[:2], classes)
     )
     fitted, labels = fit[2], test[2]
-    asked = np.isin(labels, fitted)
-    probe = linear_probe(image_fit.numpy(), fitted, image.numpy()[asked], labels[asked], C=PROBE_C, solver="torch")
+    known = np.isin(labels, fitted)
+    probe = linear_probe(image_fit.numpy(), fitted, image.numpy()[known], labels[known], C=PROBE_C, solver="torch")
     yield PIPELINE, Place("linear_probe.top_1", "image"), float(probe["top_1"])
     for pipeline in (PIPELINE, CENTERED):
         if pipeline == CENTERED:
             image, text, classes = image - image_fit.mean(0), text - text_fit.mean(0), classes - text_fit.mean(0)
             for place, value in zero_shot_values(image, classes, labels, seen).items():
                 yield pipeline, place, value
-        found = {
+        scores_by_index = {
             "retrieval": retrieval(image.numpy(), text.numpy(), k=RANK),
             "retrieval[mixed]": retrieval(image.numpy(), text.numpy(), k=RANK, index="mixed"),
         }
-        for name, scores in found.items():
+        for name, scores in scores_by_index.items():
             for direction in ("image_to_text", "text_to_image"):
                 yield pipeline, Place(f"{name}.{direction}.r_at_{RANK}"), float(scores[f"{direction}.r_at_{RANK}"])
 
@@ -218,7 +221,8 @@ def task_values(
 def fields_of(config: TrainClipConfig, place: Place, pairs: CaptionedImages, seen: np.ndarray) -> Row:
     """Return size, null value and `at` of a number of these pairs."""
     n: int = len(pairs)
-    width, null = config.architecture.embed_dim, {}
+    width = config.architecture.embed_dim
+    null = {}
     if place.measure == ZERO_SHOT:
         n = int((np.isin(pairs.labels, seen) == (place.classes == "seen")).sum())
         null = {"null_value": 1 / len(pairs.class_names)}

@@ -73,7 +73,8 @@ class ClipObjective(nn.Module):
 
         self.arm = arm
         self.contrast = SigLipLoss() if arm == "siglip" else ClipLoss()
-        self.penalties, self.head = nn.ModuleDict(), None
+        self.penalties = nn.ModuleDict()
+        self.head = None
         for tower in ("image", "text"):
             if arm == "istar":
                 self.penalties[tower] = IStar(penalty, zeta=ZETA, momentum=MOMENTUM)
@@ -132,8 +133,8 @@ class ClipTrainer(Trainer):
     ):
         if len(pairs) < config.batch_size:
             raise InputError(
-                f"batch_size is {config.batch_size}, but there are {len(pairs)} images to train on; expected at most "
-                "as many, batches are whole"
+                f"batch_size is {config.batch_size}, but there are {len(pairs)} images to train on; lower batch_size, "
+                "because all batches are full"
             )
         model: Any = encoder.model  # pyright: ignore[reportAttributeAccessIssue]
         size = {"width": config.architecture.embed_dim, "classes": len(pairs.class_names)}
@@ -141,13 +142,15 @@ class ClipTrainer(Trainer):
         self.model, self.pairs, self.prompts = model, pairs, prompts
         modules = {"model": model.to(memory_format=torch.channels_last), "objective": self.objective}
         super().__init__(modules, config, device=device)
-        random, self.captioned = self.stream(self.NOISE), np.arange(len(pairs))
-        swapped = random.permutation(len(pairs))[: round(config.caption_noise * len(pairs))]
+        noisy = round(config.caption_noise * len(pairs))
+        swapped = self.stream(self.NOISE).permutation(len(pairs))[:noisy]
+        self.captioned = np.arange(len(pairs))  # the image whose captions each image gets
         self.captioned[swapped] = np.roll(swapped, 1)  # a cycle: with at least two images, none keeps its own caption
         channels = (model.visual.preprocess_cfg[name] for name in ("mean", "std"))
         self.mean, self.std = (255 * torch.tensor(each).to(device).view(1, 3, 1, 1) for each in channels)
         model.logit_scale.requires_grad_(config.arm not in ("fixed_temperature", "classes"))
-        trained = [each for module in modules.values() for each in module.parameters() if each.requires_grad]
+        parameters = [parameter for module in modules.values() for parameter in module.parameters()]
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
         # matrices first, because the norm of the gradient is summed in this order
         trained.sort(key=lambda parameter: parameter.ndim <= 1)
         self.optimize(trained, weight_decay=config.weight_decay, betas=(0.9, config.beta2))
@@ -175,7 +178,8 @@ class ClipTrainer(Trainer):
     def captions(self, rows: np.ndarray, number: int) -> Tensor:
         """Return tokens (b, t): a random caption per image or, with probability `class_captions`, a prompt of its
         class."""
-        random, rows = self.stream(self.CAPTION, number), self.captioned[rows]
+        random = self.stream(self.CAPTION, number)
+        rows = self.captioned[rows]
         tokens = self.pairs.captions(rows, random.integers(2**31, size=len(rows)))
         chosen = np.flatnonzero(random.random(len(rows)) < self.config.class_captions)
         if len(chosen):

@@ -49,7 +49,9 @@ class ClipLossConfig(MapsConfig):
     @model_validator(mode="after")
     def _one_test(self) -> Self:
         if (self.test is None) == (self.split is None):
-            raise InputError("clip_loss has either test, a set of its own, or split, which takes it from train")
+            raise InputError(
+                "clip_loss needs either test, a set of its own, or split, which takes it from train; set one of them"
+            )
         return self
 
 
@@ -60,10 +62,11 @@ class ClipLoss(MapsExperiment):
     series_by = "split"
 
     def sets(self, role: str) -> Sets:
-        found, split = super().sets(role), self.config.split
-        return found if split is None else part_of(found, split, "first" if role == "train" else "rest")
+        sets = super().sets(role)
+        split = self.config.split
+        return sets if split is None else part_of(sets, split, "first" if role == "train" else "rest")
 
-    def rows(self, each: MapConfig) -> list[Row]:
+    def rows(self, map_config: MapConfig) -> list[Row]:
         config = self.config
         options = {"logit_scale": config.logit_scale, "batch_size": config.pairs_per_batch}
         kind = Measure if config.pairs_per_batch is None else _InBatches
@@ -72,7 +75,7 @@ class ClipLoss(MapsExperiment):
         ]
         rows = []
         for split in config.sources:
-            for row in self.scored(each, split, losses, split=split):
+            for row in self.scored(map_config, split, losses, split=split):
                 size = config.pairs_per_batch or row["n"]
                 last = row["n"] % size
                 note = {"note": f"the last batch has {last} pairs"} if last else {}

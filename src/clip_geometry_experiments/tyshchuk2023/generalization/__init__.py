@@ -71,28 +71,32 @@ def class_generalization(
         0.0 0.0
         1.0 1.0
     """
-    codes, fit_codes, texts = np.asarray(labels), np.asarray(fit_labels), np.asarray(class_text)
+    codes = np.asarray(labels)
+    fit_codes = np.asarray(fit_labels)
+    texts = np.asarray(class_text)
     is_known = _known_classes(known, len(texts), seed)
-    chosen = is_known[fit_codes]
-    seen, of_row = np.unique(fit_codes[chosen], return_inverse=True)
-    if missing := set(np.flatnonzero(is_known)) - set(seen):
-        raise InputError(f"known class {min(missing)} has no row in fit_x; what was not fitted on is not known")
-    sets = {"image": np.asarray(fit_x)[chosen], "text": texts[seen]}  # texts of new classes are not fitted on
-    fitted = pipeline.fit(sets, (np.arange(len(of_row)), of_row), origin="known classes")
+    fit_on = is_known[fit_codes]
+    fit_classes, class_of_row = np.unique(fit_codes[fit_on], return_inverse=True)
+    missing = set(np.flatnonzero(is_known)) - set(fit_classes)
+    if missing:
+        raise InputError(f"known class {min(missing)} has no row in fit_x; expected rows of every known class")
+    sets = {"image": np.asarray(fit_x)[fit_on], "text": texts[fit_classes]}  # texts of new classes are not fitted on
+    fitted = pipeline.fit(sets, (np.arange(len(class_of_row)), class_of_row), origin="known classes")
     if fitted.refusal:
         raise InputError(fitted.refusal)
     moved = fitted.transform({"image": np.asarray(image), "text": texts})
-    found = {"all": zero_shot(moved["image"], codes, moved["text"])["top_1"], "known_classes": float(is_known.sum())}
+    scores = {"all": zero_shot(moved["image"], codes, moved["text"])["top_1"], "known_classes": float(is_known.sum())}
     for name, classes in (("known", is_known), ("new", ~is_known)):
         of_half = classes[codes]
         if not of_half.any():
-            raise InputError(f"no image has a label of the {int(classes.sum())} {name} classes; nothing to score there")
-        rows, own = moved["image"][of_half], codes[of_half]
-        found[name] = zero_shot(rows, own, moved["text"])["top_1"]
-        renumbered = np.cumsum(classes)[own] - 1
-        found[f"{name}_among_{name}"] = zero_shot(rows, renumbered, moved["text"][classes])["top_1"]
-        found[f"{name}_images"] = float(of_half.sum())
-    return found
+            raise InputError(f"no image has a label of the {int(classes.sum())} {name} classes; add images of them")
+        rows = moved["image"][of_half]
+        row_codes = codes[of_half]
+        scores[name] = zero_shot(rows, row_codes, moved["text"])["top_1"]
+        renumbered = np.cumsum(classes)[row_codes] - 1
+        scores[f"{name}_among_{name}"] = zero_shot(rows, renumbered, moved["text"][classes])["top_1"]
+        scores[f"{name}_images"] = float(of_half.sum())
+    return scores
 
 
 def _known_classes(known: float | Collection[int], k: int, seed: int) -> NDArray[np.bool_]:
@@ -103,7 +107,7 @@ def _known_classes(known: float | Collection[int], k: int, seed: int) -> NDArray
         chosen = torch.randperm(k, generator=torch.Generator().manual_seed(seed))[: round(known * k)].numpy()
     if not 2 <= len(chosen) <= k - 2:
         raise InputError(
-            f"known = {known} of {k} classes is {len(chosen)}; expected two known and two new ones or more"
+            f"known = {known} of {k} classes is {len(chosen)}; expected at least two known and two new ones"
         )
     return np.isin(np.arange(k), chosen)
 
@@ -133,16 +137,17 @@ class Generalization(ProbeExperiment):
         "class_generalization.known": "zero-shot accuracy on known classes",
     }
 
-    def rows(self, each: MapConfig) -> list[Row]:
+    def rows(self, map_config: MapConfig) -> list[Row]:
         config = self.config
-        (fit_x, _), (image, text) = self.labeled("train"), self.labeled("test")
+        fit_x, _ = self.labeled("train")
+        image, text = self.labeled("test")
         labels = np.asarray(text.labels)
         if len(np.unique(labels)) < len(labels):
-            raise InputError("generalization takes one prompt per class, and the probe has several; give one prompt")
+            raise InputError("generalization takes one prompt per class, but the probe has several; give one prompt")
         order = np.argsort(labels)  # row k of the texts is class k
-        found = [
+        by_draw = [
             class_generalization(
-                Pipeline(each.pipeline),
+                Pipeline(map_config.pipeline),
                 fit_x.vectors,
                 fit_x.labels,
                 image.vectors,
@@ -153,34 +158,37 @@ class Generalization(ProbeExperiment):
             )
             for draw in range(config.draws)
         ]
-        fitted_on = f"{origin_of({'image': fit_x})}: images and prompts of known classes" if each.learns else None
+        fitted_on = f"{origin_of({'image': fit_x})}: images and prompts of known classes" if map_config.learns else None
 
         def rows_of(draws: Sequence[Mapping[str, float]]) -> list[Row]:
             numbers = [name.partition(".")[2] for name in self.explanations]
             means = {key: float(np.mean([scores[key] for scores in draws])) for key in numbers}
-            rows = self.share_rows(each, "class_generalization", means, {"image": image, "text": text}, fitted_on)
+            rows = self.share_rows(map_config, "class_generalization", means, {"image": image, "text": text}, fitted_on)
             return [_over_draws(row, draws) for row in rows]
 
-        first: list[Row] = [{**row, "at": {**row["at"], "draw": 0}} for row in rows_of(found[:1])]
-        return first + (rows_of(found) if len(found) > 1 else [])
+        first: list[Row] = [{**row, "at": {**row["at"], "draw": 0}} for row in rows_of(by_draw[:1])]
+        return first + (rows_of(by_draw) if len(by_draw) > 1 else [])
 
 
-def _over_draws(row: Row, found: Sequence[Mapping[str, float]]) -> Row:
+def _over_draws(row: Row, draws: Sequence[Mapping[str, float]]) -> Row:
     """Add the standard error of a mean over draws of the known classes; all draws share the test images.
 
     The squared error is s²/draws + p(1 − p)/n over the n test images, or p(1 − p)/m over the m images of a single draw.
     """
     number = row["measure"].partition(".")[2]
-    p, n, draws = row["value"], row["n"], len(found)
+    p = row["value"]
+    n = row["n"]
+    count = len(draws)
     # the number of test images that the accuracy is averaged over
     half = number.partition("_")[0]
-    images = n if half == "all" else float(np.mean([scores[f"{half}_images"] for scores in found]))
-    if draws < 2:
-        error, note = math.sqrt(p * (1 - p) / images), "one draw of the known classes; ± is of the images"
+    images = n if half == "all" else float(np.mean([scores[f"{half}_images"] for scores in draws]))
+    if count < 2:
+        error = math.sqrt(p * (1 - p) / images)
+        note = "one draw of the known classes; ± is of the images"
     else:
-        spread = float(np.std([scores[number] for scores in found], ddof=1))
-        error = math.sqrt(spread**2 / draws + p * (1 - p) / n)
-        note = f"mean of {draws} draws of the known classes, which scatter by {spread:.4f}"
+        spread = float(np.std([scores[number] for scores in draws], ddof=1))
+        error = math.sqrt(spread**2 / count + p * (1 - p) / n)
+        note = f"mean of {count} draws of the known classes, which scatter by {spread:.4f}"
     return {**row, "standard_error": error, "n": round(images), "note": note}
 
 

@@ -45,7 +45,7 @@ class InitializationConfig(RunConfig):
         for model in self.models:
             if not (model.is_fresh and isinstance(model, FreshConfig)):
                 raise InputError(
-                    f"{model.model} is not freshly initialised; expected open_clip:NAME/fresh, scenes-clip/fresh, or a "
+                    f"{model.model} is not freshly initialized; expected open_clip:NAME/fresh, scenes-clip/fresh, or a "
                     "folder with fresh: true"
                 )
         return self
@@ -86,16 +86,16 @@ class Initialization(Experiment):
         }
         own = model.model_dump(mode="json", exclude_defaults=True, exclude={"model", "fresh"})
 
-        def rows() -> list[Row]:
-            how = {key: getattr(config, key) for key in ("limit", "batch_size", "seed")}
+        def compute() -> list[Row]:
+            settings = {key: getattr(config, key) for key in ("limit", "batch_size", "seed")}
             dataset = self.workspace.dataset(data)
-            embeddings, found = run_tower(self._encoder(built), own | dict(options), dataset, modality, **how)
+            embeddings, rows = run_tower(self._encoder(built), own | dict(options), dataset, modality, **settings)
             file = self._rows_file(digest(define))
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, npy_bytes(embeddings.vectors))
-            return found
+            return rows
 
-        return Cell(define, rows, f"{model.model} ({modality}), {option_words(options)}")
+        return Cell(define, compute, f"{model.model} ({modality}), {option_words(options)}")
 
     def _rows_file(self, key: str) -> Path:
         """Return the file with the embeddings of a cell, which the figures draw."""

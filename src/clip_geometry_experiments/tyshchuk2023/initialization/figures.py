@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed
-from clip_geometry.display.origin import with_options
+from clip_geometry.display.origin import Row, with_options
 from clip_geometry.display.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
 from clip_geometry.rows.matrix import as_rows, unit_rows
@@ -19,7 +19,6 @@ from clip_geometry_experiments.kit.figures import Panel, PanelCurve, panels_figu
 from clip_geometry_experiments.report.figures import new_axes, singular_plane
 from clip_geometry_experiments.report.gallery import Drawing
 
-Row = Mapping[str, Any]
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
 # one entry per tower: (title, modality, heading → points (n, 2) and the share of squared length along the first axis)
 Planes = Sequence[tuple[str, str, Mapping[str, tuple[NDArray, float]]]]
@@ -63,19 +62,19 @@ def layer_curves(table: Frame) -> Figure:
     Bands are one standard deviation over seeds.
     """
     panels = []
-    for (modality, mode), found in table[table.layer.notna()].groupby(TOWER, sort=False):
+    for (modality, mode), tower in table[table.layer.notna()].groupby(TOWER, sort=False):
         drawn = []
         for name, line in LINES.items():
-            places, values = _curve(found[~found.zero], name, "value")
+            places, values = _curve(tower[~tower.zero], name, "value")
             if len(places):
                 drawn.append(PanelCurve(places, values, COLOR[modality], name, line, f"{name}:{modality}"))
         for name, (number, marker) in PREDICTIONS.items():
-            places, values = _curve(found[~found.zero], name, number)
+            places, values = _curve(tower[~tower.zero], name, number)
             if len(places):
                 label, gid = f"{name}, predicted", f"{name} predicted:{modality}"
                 style = {"marker": marker, **MARKS}
                 drawn.append(PanelCurve(places, values.mean(axis=0), INK, label, "none", gid, style))
-        places, values = _curve(found[found.zero], "stream", "value")
+        places, values = _curve(tower[tower.zero], "stream", "value")
         gid = f"without:{modality}"
         drawn.append(PanelCurve(places, values.mean(axis=0), "#C9CFD6", "stream, zero biases", "-", gid, WITHOUT))
         panels.append(Panel("average cosine", drawn, (-0.05, 1.05), title=_title(modality, mode)))
@@ -87,14 +86,14 @@ def layer_curves(table: Frame) -> Figure:
     return figure
 
 
-def _curve(found: Frame, name: str, number: str) -> tuple[NDArray, NDArray]:
+def _curve(tower: Frame, name: str, number: str) -> tuple[NDArray, NDArray]:
     """Return x places and values (seeds, places) of one of NUMBERS; both are empty if the tower lacks the curve."""
     # a block of a fresh ResNet without a shortcut is the identity, so that its ReLU changes nothing
-    idle = (found.operation == "residual") & ~found.layer.isin(found.layer[found.operation == "shortcut"])
+    idle = (tower.operation == "residual") & ~tower.layer.isin(tower.layer[tower.operation == "shortcut"])
     # NaN where the operation is not part of the line
-    places = found.layer - found.operation.map(PLACES[name]).astype(float)
-    kept = places.notna() & found.value.notna() & ~idle
-    pivot = found[kept].pivot_table(index="seed", columns=places[kept], values=number)
+    places = tower.layer - tower.operation.map(PLACES[name]).astype(float)
+    drawn = places.notna() & tower.value.notna() & ~idle
+    pivot = tower[drawn].pivot_table(index="seed", columns=places[drawn], values=number)
     return pivot.columns.to_numpy(float), pivot.to_numpy(float)
 
 
@@ -108,9 +107,10 @@ def bias_planes(towers: Planes) -> Figure:
     headings = list(towers[0][2])
     everything = np.concatenate([np.zeros((1, 2)), *(points for *_, sets in towers for points, _ in sets.values())])
     low, high = everything.min(0), everything.max(0)
-    low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
-    across, up = high - low
-    figure = Figure(figsize=(WIDTH, 0.45 + 1.45 * up / across * len(towers)), layout="constrained")
+    margin = 0.06 * (high - low)
+    low, high = low - margin, high + margin
+    width, height = high - low
+    figure = Figure(figsize=(WIDTH, 0.45 + 1.45 * height / width * len(towers)), layout="constrained")
     axes = figure.subplots(len(towers), len(headings), sharex=True, sharey=True, squeeze=False)
     for (title, modality, sets), line in zip(towers, axes, strict=True):
         for heading, panel in zip(headings, line, strict=True):
@@ -134,7 +134,8 @@ def bias_planes(towers: Planes) -> Figure:
 def cosine_dots(cosines: Frame) -> Figure:
     """Draw one line per tower of each model: mean and standard deviation over seeds, with and without biases.
 
-    cosines: The table that `over_seeds` returns.
+    Args:
+        cosines: The table that `over_seeds` returns.
     """
     towers = cosines.groupby(["model", *TOWER], sort=False)
     figure, axes = new_axes(0.85 + 0.3 * len(towers))
@@ -142,20 +143,22 @@ def cosine_dots(cosines: Frame) -> Figure:
         for row in of_tower.itertuples():
             style: Any = {"marker": MARKER[modality], "markersize": 4.5, "color": COLOR[modality]}
             style |= {"markerfacecolor": "white", "zorder": 3} if row.zero else {}
-            at = place + (0.17 if row.zero else -0.17)
-            found = [{"value": row.mean, "standard_error": row.std}]
-            error_dots(axes, found, [at], gid=f"{BIASES[row.zero]}:{place}", **style)
-            axes.annotate(row.text, (1.02, at), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK)
+            height = place + (0.17 if row.zero else -0.17)
+            dot = {"value": row.mean, "standard_error": row.std}
+            error_dots(axes, [dot], [height], gid=f"{BIASES[row.zero]}:{place}", **style)
+            axes.annotate(
+                row.text, (1.02, height), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK
+            )
     names = [f"{short_name(model)}\n{_title(modality, mode)}" for (model, modality, mode), _ in towers]
     name_lines(axes, names, below=0.5, above=0.5)
     axes.set_xlim(min(0.0, (cosines["mean"] - cosines["std"]).min()), 1.03)
     axes.set_xlabel("average cosine of the embeddings")
-    full = {"marker": "o", "color": NEUTRAL, "ls": "none", "markersize": 4.5}
-    keys = [
-        Line2D([], [], label="as initialized", **full),
-        Line2D([], [], label="zero biases", markerfacecolor="white", **full),
+    marker_style = {"marker": "o", "color": NEUTRAL, "ls": "none", "markersize": 4.5}
+    legend = [
+        Line2D([], [], label="as initialized", **marker_style),
+        Line2D([], [], label="zero biases", markerfacecolor="white", **marker_style),
     ]
-    figure.legend(handles=keys, loc="outside upper left", ncols=2)
+    figure.legend(handles=legend, loc="outside upper left", ncols=2)
     return figure
 
 
@@ -172,8 +175,9 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
     drawn["cosine_of_fresh_models"] = Drawing("The cone at initialization", cosine_dots(over_seeds(table)), caption)
     for k, (model, own) in enumerate(table.groupby("model", sort=False), start=1):
         name = short_name(model)
-        title = f"Where the cone arises: {name}"
-        drawn[f"layers_{k}"] = Drawing(title, layer_curves(own), _layers_caption(own))
+        layered = own[own.layer.notna()]
+        caption = WORDS("layers", layered.operation.str.contains("stem").any(), _origin(layered))
+        drawn[f"layers_{k}"] = Drawing(f"Where the cone arises: {name}", layer_curves(own), caption)
         first = own[(own.seed == own.seed.iloc[0]) & own.layer.isna()]
         planes = _planes(first, embeddings)
         title = f"With and without biases: {name}" + (f" ({PAPER[name]})" if name in PAPER else "")
@@ -186,19 +190,19 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
 def tell(rows: Sequence[Row]) -> list[str]:
     """Say how narrow the cones of untrained models are, how biases affect them, and how close theory comes."""
     table = table_of(rows)
-    said = []
     cosines = over_seeds(table)
-    for zero, shown in cosines.groupby("zero"):
+    sentences = []
+    for zero, half in cosines.groupby("zero"):
         ranges = []
-        for modality, towers in shown.groupby("modality", sort=False):
-            found = [
-                (short_name(each.model) + (f", {_title('', each.mode).strip(', ')}" if each.mode else ""), each.text)
-                for each in towers.sort_values("mean").itertuples()
-            ]
-            ranges.append((modality, found))
-        said.append(WORDS("cones", zero, ranges, shown.null.max(), shown.seeds.max()))
+        for modality, towers in half.groupby("modality", sort=False):
+            ascending = []
+            for tower in towers.sort_values("mean").itertuples():
+                mode = f", {_title('', tower.mode).strip(', ')}" if tower.mode else ""
+                ascending.append((short_name(tower.model) + mode, tower.text))
+            ranges.append((modality, ascending))
+        sentences.append(WORDS("cones", zero, ranges, half.null.max(), half.seeds.max()))
     mlps = table[~table.zero & (table.operation == "mlp")]
-    return [*said, WORDS("theory", (mlps.value - mlps.predicted).abs().max())]
+    return [*sentences, WORDS("theory", (mlps.value - mlps.predicted).abs().max())]
 
 
 def table_of(rows: Iterable[Row]) -> Frame:
@@ -228,13 +232,14 @@ def over_seeds(table: Frame) -> Frame:
     `text`, such as `0.7056 ± 0.0021`.
     """
     groups = table[table.layer.isna()].groupby(["model", *TOWER, "zero"], sort=False)
-    found = groups.value.agg(["mean", "std"]).fillna({"std": 0.0})
-    found["seeds"] = groups.seed.nunique()
-    found["null"] = groups.null_value.apply(lambda values: values.abs().max())
-    found["text"] = [
-        fixed(each.mean, 4) + (f" ± {fixed(each.std, 4)}" if each.seeds > 1 else "") for each in found.itertuples()
+    summary = groups.value.agg(["mean", "std"]).fillna({"std": 0.0})
+    summary["seeds"] = groups.seed.nunique()
+    summary["null"] = groups.null_value.apply(lambda values: values.abs().max())
+    summary["text"] = [
+        fixed(tower.mean, 4) + (f" ± {fixed(tower.std, 4)}" if tower.seeds > 1 else "")
+        for tower in summary.itertuples()
     ]
-    return found.reset_index()
+    return summary.reset_index()
 
 
 def short_name(model: str) -> str:
@@ -252,16 +257,11 @@ def _origin(table: Frame) -> str:
     return WORDS("origin", list(table.model.unique()), table.data.unique(), sorted(table.seed.unique()))
 
 
-def _layers_caption(table: Frame) -> str:
-    layered = table[table.layer.notna()]
-    return WORDS("layers", layered.operation.str.contains("stem").any(), _origin(layered))
-
-
 def _planes(finals: Frame, embeddings: Callable[[Row], NDArray]) -> Planes:
     planes = []
-    for (modality, mode), found in finals.groupby(TOWER, sort=False):
+    for (modality, mode), tower in finals.groupby(TOWER, sort=False):
         points = {}
-        for zero, row in zip(found.zero, found.row, strict=True):
+        for zero, row in zip(tower.zero, tower.row, strict=True):
             unit = unit_rows(as_rows(embeddings(row))).numpy()
             plane, shares = singular_plane(unit)
             points[BIASES[zero]] = unit @ plane, float(shares[0])

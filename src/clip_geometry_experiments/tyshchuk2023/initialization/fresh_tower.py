@@ -16,6 +16,7 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.steps import parse_pipeline
+from clip_geometry_experiments.kit.base import data_options
 from clip_geometry_experiments.tyshchuk2023.initialization import random_network as theory
 from clip_geometry_experiments.tyshchuk2023.initialization.trace import AffineMeans, Norm, Operation, Trace, trace
 
@@ -52,21 +53,20 @@ def run_tower(
     side = dataset.image if modality == "image" else dataset.text
     data = dataset.config
     if side is None:
-        raise InputError(f"the data set {data.name} has no {modality}s; choose another one for them")
+        raise InputError(f"the data set {data.name} has no {modality}s; choose another data set for them")
     n = indices_within(side.item_id, limit, side.pair_on)
     size = n if encoder.config.depends_on_batch else batch_size
     batches = (_batch(encoder, side, range(start, min(start + size, n))) for start in range(0, n, size))
-    found = trace(encoder, modality, batches)
-    own = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
+    traced = trace(encoder, modality, batches)
     provenance = {
         "model": encoder.config.model,
         "model_options": dict(options),
         "dataset": data.name,
-        "data_options": own | ({} if limit is None else {"limit": limit}),
+        "data_options": data_options(data) | ({} if limit is None else {"limit": limit}),
         "split": data.split,
     }
-    embeddings = Embeddings(found.rows[-1].numpy(), modality, provenance=provenance)
-    rows = [*_measured(embeddings, seed), *_followed(found, embeddings, seed)]
+    embeddings = Embeddings(traced.rows[-1].numpy(), modality, provenance=provenance)
+    rows = [*_embedding_rows(embeddings, seed), *_operation_rows(traced, embeddings, seed)]
     return embeddings, [row | {"batch_size": size} for row in rows]
 
 
@@ -80,7 +80,7 @@ def _batch(encoder: Encoder, side: Side, indices: range) -> Any:
     return torch.stack(list(map(encoder.preprocess, items))) if side.modality == "image" else encoder.tokenize(items)
 
 
-def _measured(embeddings: Embeddings, seed: int) -> Iterator[Row]:
+def _embedding_rows(embeddings: Embeddings, seed: int) -> Iterator[Row]:
     """Measure the cone and the partition function of the embeddings, on unit rows and on raw rows."""
     for pipeline, names in MEASURED.items():
         sets = MeasuredSets({embeddings.modality: embeddings}, parse_pipeline(pipeline), seed=seed, blocks=0)
@@ -89,11 +89,11 @@ def _measured(embeddings: Embeddings, seed: int) -> Iterator[Row]:
                 yield {**sets.context(), **row}
 
 
-def _followed(found: Trace, embeddings: Embeddings, seed: int) -> Iterator[Row]:
+def _operation_rows(traced: Trace, embeddings: Embeddings, seed: int) -> Iterator[Row]:
     """Return the average cosine after each operation, as measured and as predicted by theory."""
     shared = MeasuredSets({embeddings.modality: embeddings}, (), seed=seed, blocks=0).context()
-    near, far = predicted_cosines(found), predicted_cosines(found, from_start=True)
-    for operation, rows, from_before, from_start in zip(found.operations, found.rows, near, far, strict=True):
+    near, far = predicted_cosines(traced), predicted_cosines(traced, from_start=True)
+    for operation, rows, from_before, from_start in zip(traced.operations, traced.rows, near, far, strict=True):
         number: dict[str, Any]
         try:
             number = {"value": float(average_cosine(rows))}

@@ -102,14 +102,14 @@ def trace(encoder: Encoder, modality: str, batches: Iterable[Any]) -> Trace:
     encoder.require(modality)
     operations, pooling = _tower(encoder, modality)
     embed = encoder.image_features if modality == "image" else encoder.text_features
-    kept: list[list[Tensor]] = [[] for _ in operations]
+    recorded: list[list[Tensor]] = [[] for _ in operations]
     for batch in batches:
         take = pooling(batch)
         with ExitStack() as hooks:
-            for operation, rows in zip(operations[:-1], kept[:-1], strict=True):
+            for operation, rows in zip(operations[:-1], recorded[:-1], strict=True):
                 hooks.callback(operation.hook(partial(_keep, rows, take)).remove)
-            kept[-1].append(embed(batch))
-    return Trace(tuple(operations), tuple(torch.cat(parts) for parts in kept))
+            recorded[-1].append(embed(batch))
+    return Trace(tuple(operations), tuple(torch.cat(parts) for parts in recorded))
 
 
 def _keep(rows: list[Tensor], take: Take, hidden: Tensor) -> None:
@@ -133,7 +133,7 @@ def _tower(encoder: Any, modality: str) -> tuple[list[Operation], Callable[[Any]
     if isinstance(model, CLIP) and isinstance(model.visual, VisionTransformer) and model.visual.pool_type == "tok":
         return _image(model.visual), lambda pixels: lambda hidden: hidden[:, 0] if hidden.ndim == 3 else hidden
     raise InputError(
-        f"the {modality} tower of {encoder.config.model} cannot be followed layer by layer; known are those of "
+        f"the {modality} tower of {encoder.config.model} cannot be followed layer by layer; expected one of "
         "open_clip's CLIP: text transformers, ModifiedResNet, and vision transformers with a class token"
     )
 
@@ -167,11 +167,12 @@ def _transformer(start: list[Operation], transformer: Any, final: Any, projectio
 
     The last operation of `start` yields the stream x.
     """
-    found = list(start)
+    operations = list(start)
     for layer, block in enumerate(transformer.resblocks, start=1):
-        n, mlp = len(found), block.mlp
+        n = len(operations)  # number of the block's first operation
+        mlp = block.mlp
         steps = (AffineMeans.linear(mlp.c_fc), mlp.gelu, AffineMeans.linear(mlp.c_proj))
-        found += [
+        operations += [
             _normalization(layer, block.ln_1, n - 1, "attention "),
             Operation(layer, "attention", block.ls_1),
             Operation(layer, "attention residual", block.ln_2, "input", (n - 1, n + 1)),
@@ -180,9 +181,9 @@ def _transformer(start: list[Operation], transformer: Any, final: Any, projectio
             Operation(layer, "mlp residual", block, "output", (n + 2, n + 4)),
         ]
     end = len(transformer.resblocks) + 1
-    found.append(_normalization(end, final, len(found) - 1))
+    operations.append(_normalization(end, final, len(operations) - 1))
     step = AffineMeans.of(projection, None, fan_in=len(projection))
-    return [*found, Operation(end, "projection", None, "output", (len(found) - 1,), (step,))]
+    return [*operations, Operation(end, "projection", None, "output", (len(operations) - 1,), (step,))]
 
 
 def _normalization(layer: int, norm: Any, source: int, prefix: str = "") -> Operation:
@@ -195,17 +196,17 @@ def _resnet(visual: Any) -> list[Operation]:
 
     Convolutions mix positions, so the rows, which are means over positions, do not determine the rows after them.
     """
-    found = []
+    operations = []
     for k in (1, 2, 3):
         parts = {"convolution": "conv", "normalisation": "bn", "activation": "act"}
-        found += [Operation(0, f"stem {name} {k}", getattr(visual, f"{part}{k}")) for name, part in parts.items()]
+        operations += [Operation(0, f"stem {name} {k}", getattr(visual, f"{part}{k}")) for name, part in parts.items()]
     blocks = [block for k in (1, 2, 3, 4) for block in getattr(visual, f"layer{k}")]
     for layer, block in enumerate(blocks, start=1):
-        found += [
+        operations += [
             Operation(layer, "convolution", block.conv3),
             Operation(layer, "normalisation", block.bn3),
             *([Operation(layer, "shortcut", block.downsample)] if block.downsample is not None else []),
             Operation(layer, "residual", block.act3, "input"),
             Operation(layer, "activation", block.act3),
         ]
-    return [*found, Operation(len(blocks) + 1, "attention pooling", None)]
+    return [*operations, Operation(len(blocks) + 1, "attention pooling", None)]

@@ -38,7 +38,7 @@ class Isotropy(GeometryExperiment):
         yield from super().cells()
         bases = self.config.random_bases
         define = {"measure": "random bases", "bases": bases, **self.settings()}
-        yield Cell(define, partial(self._unrelated, bases), f"{bases} random bases")
+        yield Cell(define, partial(self._random_bases_rows, bases), f"{bases} random bases")
 
     @cached_property
     def drawn(self) -> MeasuredSets:
@@ -52,21 +52,21 @@ class Isotropy(GeometryExperiment):
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """Compare I1 of the first pipeline, as defined and as published, with random bases; then list the others."""
         words = Words(Path(__file__).with_name("words.j2"))
-        found = []
-        for each in planned:
+        runs = []
+        for run in planned:
             rows = {
-                (row["measure"], row["at"]["modality"]): row for row in each.finished_rows() if row["value"] is not None
+                (row["measure"], row["at"]["modality"]): row for row in run.finished_rows() if row["value"] is not None
             }
-            told = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in rows.items()}
-            found.append((" → ".join(map(str, each.sets.steps)), told, rows))
-        (_, told, rows), *others = found
+            values = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in rows.items()}
+            runs.append((" → ".join(map(str, run.sets.steps)), values, rows))
+        (_, values, rows), *others = runs
         sets = list(planned[0].sets.rows)
-        own = [row for modality in sets if (row := rows.get(("isotropy_i1", modality)))]
-        if len(own) < len(sets):
+        i1 = [rows["isotropy_i1", modality] for modality in sets if ("isotropy_i1", modality) in rows]
+        if len(i1) < len(sets):
             return []
-        nulls = list(dict.fromkeys(fixed(row["null_value"], 2) for row in own))
-        said = [words("defined", told, sets, nulls, _state(own)), words("means", told, sets)]
-        return said + ([words("others", others, sets)] if others else [])
+        nulls = list(dict.fromkeys(fixed(row["null_value"], 2) for row in i1))
+        sentences = [words("defined", values, sets, nulls, _isotropy_words(i1)), words("means", values, sets)]
+        return sentences + ([words("others", others, sets)] if others else [])
 
     def drawings(self) -> Mapping[str, Any]:
         """Draw the figures; as in Figures 2-4, singular directions are shown for the images alone."""
@@ -79,24 +79,26 @@ class Isotropy(GeometryExperiment):
     def settings(self) -> dict[str, Any]:
         return {key: value for key, value in super().settings().items() if key != "random_bases"}
 
-    def _unrelated(self, bases: int) -> list[Row]:
+    def _random_bases_rows(self, bases: int) -> list[Row]:
         """Compute I1 and I2 over bases unrelated to the rows, and the value that I2 estimates there."""
-        shared, rows = self.sets.context(), []
+        shared = self.sets.context()
+        rows = []
         for modality, x in self.sets.rows.items():
             n, d = x.shape
             rng = np.random.default_rng(self.config.seed)
-            found = [partition_over(x, ortho_group.rvs(d, random_state=rng)) for _ in range(bases)]
+            partitions = [partition_over(x, ortho_group.rvs(d, random_state=rng)) for _ in range(bases)]
             length = float(mean_row(as_rows(x)).norm()) / math.sqrt(d)
             values = {
-                "isotropy_i1[random]": [float(each.i1) for each in found],
-                "isotropy_i2[random]": [float(each.i2) for each in found],
+                "isotropy_i1[random]": [float(partition.i1) for partition in partitions],
+                "isotropy_i2[random]": [float(partition.i2) for partition in partitions],
                 "isotropy_i2[mean]": [length],
             }
-            for measure, each in values.items():
+            for measure, by_basis in values.items():
                 note = "‖mean‖/√d, which is I2 of any basis unrelated to the data"
-                if len(each) > 1:
-                    note = f"mean of {len(each)} random orthonormal bases, which scatter by {np.std(each, ddof=1):.4f}"
-                row = {"measure": measure, "value": float(np.mean(each)), "note": note}
+                if len(by_basis) > 1:
+                    scatter = np.std(by_basis, ddof=1)
+                    note = f"mean of {len(by_basis)} random orthonormal bases, which scatter by {scatter:.4f}"
+                row = {"measure": measure, "value": float(np.mean(by_basis)), "note": note}
                 rows.append({**shared, **row, "n": n, "d": d, "at": {"modality": modality}})
         return rows
 
@@ -104,7 +106,7 @@ class Isotropy(GeometryExperiment):
 experiments.add("isotropy", Isotropy)
 
 
-def _state(rows: Sequence[Row]) -> str:
+def _isotropy_words(rows: Sequence[Row]) -> str:
     """Say whether I1 is below half its null value in all sets, below it by more than two standard errors, or
     neither."""
     if all(row["value"] < row["null_value"] / 2 for row in rows):

@@ -39,11 +39,14 @@ class LinearProbe(ProbeExperiment):
     drawn: ClassVar = {"linear_probe.top_1": "top 1", "linear_probe.top_5": "top 5"}
     in_brief: ClassVar = {"linear_probe.top_1": "accuracy of a linear probe"}
 
-    def rows(self, each: MapConfig) -> list[Row]:
-        config, fitted = self.config, self.fitted(each)
+    def rows(self, map_config: MapConfig) -> list[Row]:
+        config = self.config
+        fitted = self.fitted(map_config)
         train, test = (self.sets(split)["image"] for split in ("train", "test"))
         if train.labels is None or test.labels is None:
-            raise InputError(f"the probe {config.probe.name} has no labels, which a linear probe learns")
+            raise InputError(
+                f"the probe {config.probe.name} has no labels, which a linear probe learns; choose labeled images"
+            )
         rows = (fitted.transform({"image": side.vectors})["image"] for side in (train, test))
         x, y = (part.astype("float32") for part in rows)
         scores = linear_probe(
@@ -59,7 +62,7 @@ class LinearProbe(ProbeExperiment):
         converged = scores["iterations"] < config.max_iter
         note = f"C = {scores['C']:g}, {config.solver}, {scores['iterations']:.0f} iterations"
         return self.share_rows(
-            each,
+            map_config,
             "linear_probe",
             {key: value for key, value in scores.items() if key not in ("loss", "iterations", "C")},
             {"image": test},

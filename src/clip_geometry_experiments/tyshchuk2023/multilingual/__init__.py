@@ -40,7 +40,8 @@ class PromptsConfig(Config):
 
     @model_validator(mode="after")
     def _known_languages(self) -> Self:
-        _ = [self.prompted(language) for language in self.prompts]
+        for language in self.prompts:
+            self.prompted(language)
         return self
 
     def prompted(self, language: str) -> DatasetConfig:
@@ -77,7 +78,7 @@ class MultilingualConfig(base.RunConfig):
     @classmethod
     def _distinct(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(languages)) < len(languages):
-            raise InputError(f"{', '.join(languages)} has a language twice")
+            raise InputError(f"languages are {', '.join(languages)}; expected each of them once")
         return languages
 
     @property
@@ -107,25 +108,25 @@ class Multilingual(base.Experiment):
 
     def _embedded(self, data: DatasetConfig, limit: int | None) -> Embeddings:
         config = self.config
-        found = self.workspace.embeddings(config.model, data, limit=limit, batch_size=config.batch_size, only="text")
-        if "text" not in found:
+        sets = self.workspace.embeddings(config.model, data, limit=limit, batch_size=config.batch_size, only="text")
+        if "text" not in sets:
             raise InputError(
-                f"{config.model.model} on {data.name} gives no text embeddings; languages are compared on captions, "
-                "choose a model with a text tower and a data set with captions"
+                f"{config.model.model} gives no text embeddings of {data.name}; expected a model with a text tower and "
+                "a data set with captions, on which languages are compared"
             )
-        return found["text"]
+        return sets["text"]
 
     def cells(self) -> Iterator[base.Cell]:
         config = self.config
         datasets = dict.fromkeys(data for pair in config.pairs.values() for data in pair)
         revisions = [self.workspace.revisions(config.model, data) for data in datasets]
         shared = config.settings("zero_shot", "figures") | {"revisions": revisions}
-        together = [None] if len(config.pairs) > 1 else []
-        for kind, languages in (("distance", config.pairs), ("silhouette", (*config.pairs, *together))):
+        all_together = [None] if len(config.pairs) > 1 else []
+        for kind, languages in (("distance", config.pairs), ("silhouette", (*config.pairs, *all_together))):
             for language in languages:
                 define = {"measure": kind, "of": language, **shared}
                 what = f"{kind} of {language or 'all together'}"
-                yield base.Cell(define, partial(self._compared, kind, language), what)
+                yield base.Cell(define, partial(self._language_rows, kind, language), what)
         if config.zero_shot is not None:
             define = {"measure": "zero_shot", "of": config.zero_shot.model_dump(mode="json"), **shared}
             define["images"] = self.workspace.revisions(config.zero_shot.model, config.zero_shot.probe)
@@ -133,36 +134,39 @@ class Multilingual(base.Experiment):
                 rows = partial(self._accuracies, config.zero_shot, language)
                 yield base.Cell({"language": language, **define}, rows, f"zero-shot accuracy in {language}")
 
-    def _accuracies(self, asked: PromptsConfig, language: str) -> list[Row]:
+    def _accuracies(self, config: PromptsConfig, language: str) -> list[Row]:
         """Return the accuracy among all classes with a language's prompts, on images of seen and of other classes."""
-        found = self.workspace.embeddings(asked.model, asked.probe, limit=None, batch_size=self.config.batch_size)
-        trained = load_dataset(asked.trained).image
-        if "image" not in found or found["image"].labels is None or trained is None or trained.labels is None:
-            raise InputError(f"{asked.probe.name} and {asked.trained.name} have to have labeled images for zero_shot")
-        image, prompts = found["image"], self._embedded(asked.prompted(language), limit=None)
-        (measure,), rows = named(["zero_shot.top_1"]), []
+        sets = self.workspace.embeddings(config.model, config.probe, limit=None, batch_size=self.config.batch_size)
+        trained = load_dataset(config.trained).image
+        if "image" not in sets or sets["image"].labels is None or trained is None or trained.labels is None:
+            raise InputError(f"zero_shot needs labeled images in both {config.probe.name} and {config.trained.name}")
+        image = sets["image"]
+        prompts = self._embedded(config.prompted(language), limit=None)
+        (measure,) = named(["zero_shot.top_1"])
+        rows = []
         for classes, chosen in seen_and_held_out(image.labels, trained.labels).items():
-            sets = {"image": image.take(chosen), "text": prompts}
+            part = {"image": image.take(chosen), "text": prompts}
             measured = MeasuredSets(
-                sets, parse_pipeline(("normalize",)), seed=self.config.seed, blocks=self.config.blocks
+                part, parse_pipeline(("normalize",)), seed=self.config.seed, blocks=self.config.blocks
             )
             row = {**measured.context(), **measured.row(measure, "both")}
             row |= {"null_value": 1 / len(np.unique(np.asarray(prompts.labels)))}
             rows.append(row | {"at": {"modality": "both", "language": language, "classes": classes}})
         return rows
 
-    def _compared(self, kind: str, language: str | None) -> list[Row]:
+    def _language_rows(self, kind: str, language: str | None) -> list[Row]:
         """Return the rows of kind "distance" or "silhouette" for a language, or for all languages together if None."""
         return [{**self.sets.context(), **row} for row in getattr(self.sets, f"{kind}_rows")(language)]
 
     @classmethod
     def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
-        labels = base.distinct_labels([each.label() for each in planned]) if len(planned) > 1 else [""]
-        said = [tell(each.finished_rows(), label) for each, label in zip(planned, labels, strict=True)]
-        return [sentence for of_kind in zip(*said, strict=False) for sentence in of_kind]
+        labels = base.distinct_labels([run.label() for run in planned]) if len(planned) > 1 else [""]
+        by_run = [tell(run.finished_rows(), label) for run, label in zip(planned, labels, strict=True)]
+        return [sentence for of_kind in zip(*by_run, strict=False) for sentence in of_kind]
 
     def drawings(self) -> Mapping[str, Any]:
-        config, source = self.config, self.config.languages[0]
+        config = self.config
+        source = self.config.languages[0]
         rows = self.finished_rows()
         ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
         drawn = {}

@@ -18,7 +18,7 @@ from clip_geometry.results import Row
 from clip_geometry_experiments.kit.figures import MARKERS
 from clip_geometry_experiments.kit.languages import spoken
 from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, new_axes
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Rows, new_axes
 from clip_geometry_experiments.report.gallery import Drawing
 
 NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # the defaults of UMAP
@@ -27,7 +27,6 @@ COLUMNS = 3  # columns of panels, as in the paper
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
 
-Rows = NDArray[np.floating]
 Sets = Sequence[tuple[str, Rows]]  # (language, rows)
 
 
@@ -65,23 +64,23 @@ def tell(rows: Sequence[Mapping[str, Any]], label: str = "") -> list[str]:
     """
     ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
     source = spoken(next(iter(ratios.values()))["at"]["source"])
-    told = [f"{_told(row)} ({spoken(name)})" for name, row in ratios.items()]
+    distances = [f"{_value_words(row)} ({spoken(name)})" for name, row in ratios.items()]
     one = {"value": 1.0, "standard_error": 0.0}
     apart = [spoken(name) for name, row in ratios.items() if row["value"] > 1 or not differ(row, one)]
     last = [row for row in rows if row["measure"] == "language_silhouette"][-1]
-    said = [
-        WORDS("distances", source, told, apart, label),
-        WORDS("silhouette", _told(last), last["value"] > CLUSTERS, label),
+    sentences = [
+        WORDS("distances", source, distances, apart, label),
+        WORDS("silhouette", _value_words(last), last["value"] > CLUSTERS, label),
     ]
     accuracies = [row for row in rows if row["measure"] == "zero_shot.top_1"]
     for kind in dict.fromkeys(row["at"]["classes"] for row in accuracies):
-        found = [row for row in accuracies if row["at"]["classes"] == kind]
-        shares = [f"{_told(row)} ({spoken(row['at']['language'])})" for row in found]
-        said.append(WORDS("accuracy", shares, found[0], kind))
-    return said
+        of_kind = [row for row in accuracies if row["at"]["classes"] == kind]
+        shares = [f"{_value_words(row)} ({spoken(row['at']['language'])})" for row in of_kind]
+        sentences.append(WORDS("accuracy", shares, of_kind[0], kind))
+    return sentences
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _value_words(row: Mapping[str, Any]) -> str:
     error = row.get("standard_error")
     return plus_minus(row["value"], error) if error else brief(row["value"])
 
@@ -96,10 +95,7 @@ def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float
             from umap import UMAP
 
             plane = UMAP(
-                n_neighbors=min(NEIGHBORS, len(rows) - 1),
-                min_dist=LEAST_DISTANCE,
-                random_state=seed % 2**32,
-                n_jobs=1,
+                n_neighbors=min(NEIGHBORS, len(rows) - 1), min_dist=LEAST_DISTANCE, random_state=seed % 2**32, n_jobs=1
             ).fit_transform(rows)
     finally:  # numba changes the thread count of the OpenMP runtime that it shares with torch, and leaves it changed
         torch.set_num_threads(threads)
@@ -120,31 +116,34 @@ def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
     figure.set_layout_engine("constrained")
     grid = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, plane in zip(grid, planes, strict=False):
-        at = np.concatenate([part for _, part in plane])
-        number = np.repeat([languages.index(language) for language, _ in plane], [len(part) for _, part in plane])
-        order = np.random.default_rng(0).permutation(len(at))
-        for k in sorted({n % len(MARKERS) for n in number}):
-            chosen, marker = order[number[order] % len(MARKERS) == k], MARKERS[k]
+        points = np.concatenate([part for _, part in plane])
+        language_of_point = np.repeat(
+            [languages.index(language) for language, _ in plane], [len(part) for _, part in plane]
+        )
+        order = np.random.default_rng(0).permutation(len(points))
+        for k in sorted({n % len(MARKERS) for n in language_of_point}):
+            chosen = order[language_of_point[order] % len(MARKERS) == k]
+            marker = MARKERS[k]
             axes.scatter(
-                *at[chosen].T,
-                s=5 if len(at) <= MAX_VECTOR_POINTS else 3,
-                c=[COLORS[n % len(COLORS)] for n in number[chosen]],
+                *points[chosen].T,
+                s=5 if len(points) <= MAX_VECTOR_POINTS else 3,
+                c=[COLORS[n % len(COLORS)] for n in language_of_point[chosen]],
                 marker=marker,
                 linewidths=0,
                 alpha=0.75,
                 gid=f"points:{marker}",
-                rasterized=len(at) > MAX_VECTOR_POINTS,
+                rasterized=len(points) > MAX_VECTOR_POINTS,
             )
         axes.set_title("–".join(spoken(language) for language, _ in reversed(plane)), loc="left")
         axes.set(xticks=[], yticks=[], xlabel="UMAP 1", ylabel="UMAP 2")
     for axes in grid[len(planes) :]:
         axes.set_axis_off()
-    keys = [
+    legend = [
         Line2D([], [], marker=MARKERS[n % len(MARKERS)], color=COLORS[n % len(COLORS)], markersize=4.5, ls="none",
                label=language)
         for n, language in enumerate(languages)
     ]  # fmt: skip
-    figure.legend(handles=keys, loc="outside right upper", handlelength=1)
+    figure.legend(handles=legend, loc="outside right upper", handlelength=1)
     return figure
 
 
@@ -162,7 +161,7 @@ def ratio_dots(ratios: Mapping[str, Row], source: str) -> Figure:
         style: Any = {"marker": MARKERS[number % len(MARKERS)], "color": COLORS[number % len(COLORS)]}
         error_dots(axes, [row], [place], gid=f"ratio:{language}", **style)
         axes.annotate(
-            _told(row),
+            _value_words(row),
             (1, place),
             (4, 0),
             xycoords=axes.get_yaxis_transform(),

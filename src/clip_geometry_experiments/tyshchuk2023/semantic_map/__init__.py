@@ -79,10 +79,12 @@ class SemanticMap(base.Experiment):
     @cached_property
     def sets(self) -> MeasuredSets:
         config = self.config
-        found = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
-        if len(found) < 2:
-            raise InputError(f"both maps are compared through pairs; there are only {next(iter(found))} embeddings")
-        return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed, blocks=0)
+        sets = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
+        if len(sets) < 2:
+            raise InputError(
+                f"there are only {next(iter(sets))} embeddings; expected images and texts, to compare their maps"
+            )
+        return MeasuredSets(sets, parse_pipeline(config.pipeline), seed=config.seed, blocks=0)
 
     @cached_property
     def _planes(self) -> dict[tuple[str, int], tuple[Points, float]]:
@@ -123,31 +125,32 @@ class SemanticMap(base.Experiment):
         faithful = [trustworthiness(rows, points, k=self.config.k) for points, _ in planes]
         divergences = [divergence for _, divergence in planes]
         at = {"modality": modality, "perplexity": self._perplexity(modality)}
-        here = {**self.sets.context(), "n": len(rows), "d": rows.shape[1], "at": at}
-        found = [here | _mean("trustworthiness", faithful), here | _mean("kl_divergence", divergences)]
+        shared = {**self.sets.context(), "n": len(rows), "d": rows.shape[1], "at": at}
+        result = [shared | _mean("trustworthiness", faithful), shared | _mean("kl_divergence", divergences)]
         itself = np.arange(len(rows))
-        again = [superpose(x, y, (itself, itself)).disparity for (x, _), (y, _) in combinations(planes, 2)]
-        if again:  # pairs drawn from the same few maps are dependent, so their spread is not a standard error
-            mean = _mean("disparity_of_repeats", [float(np.mean(again))])
-            found.append(here | mean | {"repeats": len(planes)})
-        return found
+        disparities = [superpose(x, y, (itself, itself)).disparity for (x, _), (y, _) in combinations(planes, 2)]
+        if disparities:  # pairs drawn from the same few maps are dependent, so their spread is not a standard error
+            mean = _mean("disparity_of_repeats", [float(np.mean(disparities))])
+            result.append(shared | mean | {"repeats": len(planes)})
+        return result
 
     def _agreement_rows(self) -> list[Row]:
         """Measure how well the two maps agree, and how well the underlying rows agree."""
-        sets, (i, j) = self.sets, self.sets.pairs
-        planes = [(self.plane("image", r)[0], self.plane("text", r)[0]) for r in range(self.config.repeats)]
-        disparities = [superpose(*each, (i, j)).disparity for each in planes]
+        sets = self.sets
+        i, j = sets.pairs
+        planes = [(self.plane("image", k)[0], self.plane("text", k)[0]) for k in range(self.config.repeats)]
+        disparities = [superpose(image, text, (i, j)).disparity for image, text in planes]
         generator = np.random.default_rng(self.config.seed)
         shuffled = [superpose(*planes[0], (i, generator.permutation(j))).disparity for _ in range(SHUFFLES)]
         a, b = pair(sets.embeddings["image"], sets.embeddings["text"], distinct=True)
-        shared = [shared_neighbors(image[a], text[b], k=self.config.k) for image, text in planes]
-        here = {**sets.context(), "d": sets.rows["image"].shape[1], "at": {"modality": "both"}}
-        before = rows_or_notes(sets, measures["mutual_knn"], named=False)
+        neighbors = [shared_neighbors(image[a], text[b], k=self.config.k) for image, text in planes]
+        shared = {**sets.context(), "d": sets.rows["image"].shape[1], "at": {"modality": "both"}}
+        in_embeddings = rows_or_notes(sets, measures["mutual_knn"], named=False)
         return [
-            here | {"n": len(i)} | _mean("disparity", disparities),
-            here | {"n": len(i)} | _mean("disparity_shuffled", shuffled, "shuffles of the pairs"),
-            here | {"n": len(a)} | _mean("mutual_knn", shared),
-            *({**sets.context(), **row} for row in before),
+            shared | {"n": len(i)} | _mean("disparity", disparities),
+            shared | {"n": len(i)} | _mean("disparity_shuffled", shuffled, "shuffles of the pairs"),
+            shared | {"n": len(a)} | _mean("mutual_knn", neighbors),
+            *({**sets.context(), **row} for row in in_embeddings),
         ]
 
     @classmethod

@@ -48,7 +48,8 @@ def draw_semantic_map(planes: Mapping[str, PlaneOfRows], together: Superposition
         together: The images rotated onto the texts.
     """
     image, text = planes["image"], planes["text"]
-    window, shades = np.concatenate([together.moved, together.kept]), shades_of(together)
+    window = np.concatenate([together.moved, together.kept])
+    shades = shades_of(together)
     alone, marks = draw_map(image.points, "image", image.picture)
     alone_caption = (
         f"t-SNE of the {len(image.points)} image rows (perplexity {image.perplexity:g}, Euclidean). {marks} t-SNE "
@@ -109,8 +110,11 @@ def draw_map(
     axes.scatter(*points.T, s=6, linewidths=0, alpha=0.7, rasterized=many, gid="points", **style)
     chosen: list[int] = []
     for row in range(len(points) if picture is not None else 0):
-        apart = np.abs(points[chosen] - points[row]).max(axis=1)
-        if (apart < side).any() or (framed := _framed(picture, row, shades)) is None:
+        distances = np.abs(points[chosen] - points[row]).max(axis=1)
+        if (distances < side).any():
+            continue
+        framed = _framed(picture, row, shades)
+        if framed is None:
             continue
         chosen.append(row)
         (left, bottom), (right, top) = points[row] - side / 2, points[row] + side / 2
@@ -142,24 +146,26 @@ def shades_of(together: Superposition) -> dict[str, list[str]]:
     means = np.bincount(j, share[i], minlength=len(together.kept)) / np.maximum(counts, 1)
     colors = colormaps["viridis"]
     texts = [to_hex(colors(mean)) if count else NEUTRAL for mean, count in zip(means, counts, strict=True)]
-    return {"image": [to_hex(colors(each)) for each in share], "text": texts}
+    return {"image": [to_hex(colors(rank)) for rank in share], "text": texts}
 
 
 def tell(rows: Sequence[Row]) -> list[str]:
     """Say whether the maps agree more than with shuffled pairs, how faithful they are, and how many neighbors they
     share."""
-    found = {(row["measure"], row["at"]["modality"]): row for row in rows}
-    told = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in found.items()}
-    own, shuffled = ("semantic_map.disparity", "both"), ("semantic_map.disparity_shuffled", "both")
-    agree = differ(found[own], found[shuffled]) and found[own]["value"] < found[shuffled]["value"]
-    faithful = [f"{told['semantic_map.trustworthiness', modality]} of the neighborhoods of the {plural(modality)}"
+    by_key = {(row["measure"], row["at"]["modality"]): row for row in rows}
+    values = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in by_key.items()}
+    disparity = by_key["semantic_map.disparity", "both"]
+    shuffled = by_key["semantic_map.disparity_shuffled", "both"]
+    agree = differ(disparity, shuffled) and disparity["value"] < shuffled["value"]
+    faithful = [f"{values['semantic_map.trustworthiness', modality]} of the neighborhoods of the {plural(modality)}"
                 for modality in ("image", "text")]  # fmt: skip
-    null = found["mutual_knn", "both"]["null_value"]
+    null = by_key["mutual_knn", "both"]["null_value"]
     return [
         f"The map of the images and the map of the texts agree "
-        f"{'beyond chance' if agree else 'no more than with shuffled pairs'}: their disparity is {told[own]}, with "
-        f"shuffled pairs {told[shuffled]} (0 is the same map, 1 nothing in common).",
+        f"{'beyond chance' if agree else 'no more than with shuffled pairs'}: their disparity is "
+        f"{values['semantic_map.disparity', 'both']}, with shuffled pairs "
+        f"{values['semantic_map.disparity_shuffled', 'both']} (0 is the same map, 1 nothing in common).",
         f"The maps keep {' and '.join(faithful)} (trustworthiness, 1 is all).",
-        f"An image and its text share {told['semantic_map.mutual_knn', 'both']} of their neighbors on the maps, "
-        f"{told['mutual_knn', 'both']} in the embeddings (null value {number(null)}).",
+        f"An image and its text share {values['semantic_map.mutual_knn', 'both']} of their neighbors on the maps, "
+        f"{values['mutual_knn', 'both']} in the embeddings (null value {number(null)}).",
     ]

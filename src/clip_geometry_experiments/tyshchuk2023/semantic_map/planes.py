@@ -10,12 +10,11 @@ from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import as_aligned, as_rows, require_spread
 from clip_geometry.transforms.paired import Procrustes
+from clip_geometry_experiments.report.figures import Pairs, Rows
 
 SIZE, JITTER = 1e-4, 0.01  # standard deviation of the initial t-SNE points, and of their jitter relative to it
 
-Rows = NDArray[np.floating]
 Points = NDArray[np.float64]
-Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 
 def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x") -> tuple[Points, float]:
@@ -42,8 +41,8 @@ def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x")
     x = as_rows(rows, name=name, least_d=2)
     if not 0 < perplexity < len(x):
         raise InputError(
-            f"t-SNE of {len(x)} {name} rows was asked for with perplexity {perplexity:g}; expected one above 0 and "
-            f"below the number of rows: lower the perplexity or take more items"
+            f"the t-SNE of {len(x)} {name} rows has perplexity {perplexity:g}; expected one above 0 and below the "
+            "number of rows: lower the perplexity or take more items"
         )
     require_spread(x, name=name)
     values = x.numpy()
@@ -78,8 +77,8 @@ def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
 
     if not 1 <= k < len(rows) / 2:
         raise InputError(
-            f"trustworthiness of {len(rows)} rows was asked for with k = {k} neighbors; expected k from 1 to below "
-            "half the number of rows: lower k or take more items"
+            f"the trustworthiness of {len(rows)} rows has k = {k} neighbors; expected k from 1 to below half the "
+            "number of rows: lower k or take more items"
         )
     return float(score(rows, points, n_neighbors=k))
 

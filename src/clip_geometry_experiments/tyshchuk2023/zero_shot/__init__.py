@@ -19,9 +19,9 @@ class ZeroShot(ProbeExperiment):
     }
     in_brief: ClassVar = {"zero_shot.top_1": "zero-shot accuracy"}
 
-    def rows(self, each: MapConfig) -> list[Row]:
+    def rows(self, map_config: MapConfig) -> list[Row]:
         self.labeled("test")
-        return self.scored(each, "test", named(LOGITS), split="test")
+        return self.scored(map_config, "test", named(LOGITS), split="test")
 
 
 experiments.add("zero_shot", ZeroShot)

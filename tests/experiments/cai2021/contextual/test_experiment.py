@@ -207,12 +207,12 @@ def vectors(tmp_path):
 
 
 def test_a_vocabulary_takes_neither_data_nor_layers(vectors):
-    with pytest.raises(InputError, match="words:PATH is taken with all words of its file; leave data and layers out"):
+    with pytest.raises(InputError, match="words:PATH uses all words of its file; leave data and layers out"):
         config_of(model=f"words:{vectors[0]}")
 
 
 def test_layers_that_are_not_there(tmp_path):
-    with pytest.raises(InputError, match="there are no rows of layer 7; there are those of 0, 1, 2: set layers"):
+    with pytest.raises(InputError, match="there are no rows of layer 7; set layers to some of 0, 1, 2"):
         computed(experiment(tmp_path, layers=[7]))
 
 

@@ -34,7 +34,7 @@ def test_the_two_nearest_are_enough_for_two_nn():
     x = np.concatenate([x, x[:5]])
     found = neighborhoods(x, k=5)
     assert found.two_nn() == pytest.approx(float(two_nn(x)), rel=1e-12)
-    with pytest.raises(InputError, match="equally far from every row that is kept, or none"):
+    with pytest.raises(InputError, match="equally far from every row that is kept, or no row is kept"):
         neighborhoods(np.eye(5), k=3).two_nn()
 
 

@@ -67,7 +67,7 @@ def test_a_measure_that_is_undefined_is_an_error_at_first_and_nan_later():
 
 @pytest.mark.parametrize("name", ["silhouete", "modality_gap"])
 def test_other_names_are_no_measures_of_one_set(name):
-    with pytest.raises(InputError, match=f"'{name}' is no measure of one set of rows"):
+    with pytest.raises(InputError, match=f"'{name}' is not a measure of one set of rows"):
         known_measure(name)
 
 

@@ -51,7 +51,7 @@ def test_another_seed_holds_out_others_and_none_is_none():
 
 def test_examples_that_all_hang_together_cannot_be_held_out():
     chain = np.stack([np.arange(5), np.arange(1, 6)], axis=1)
-    with pytest.raises(InputError, match="none can be held out, the smallest group that shares items has 5"):
+    with pytest.raises(InputError, match="holds out none, because the smallest group that shares items has 5"):
         hold_out(ClassificationTask.of(ITEMS, chain, np.arange(5) % 2), 0.5, 0)
 
 

@@ -61,7 +61,7 @@ def test_no_sentence_is_on_both_sides(seed):
 
 
 def test_what_cannot_be_held_out_says_why():
-    with pytest.raises(InputError, match=r"held_out = 0\.05 of 40 examples: none can be held out, the smallest"):
+    with pytest.raises(InputError, match=r"held_out = 0\.05 of 40 examples holds out none, because the smallest"):
         hold_out(pairs(shared=20), 0.05, 0)
 
 

@@ -237,7 +237,7 @@ def test_every_setting_makes_its_own_cells(tmp_path):
 def test_a_task_in_a_file_of_its_own_needs_another_to_validate_on(tmp_path):
     path = tmp_path / "rte_train.tsv"
     path.write_text("sentence1\tsentence2\tlabel\na\tb\t0\nc\td\t1\n")
-    with pytest.raises(InputError, match="the task rte has one set of examples here"):
+    with pytest.raises(InputError, match="the task rte has only one set of examples here"):
         configured(task={"name": "rte", "path": str(path)})
     cut = configured(task={"name": "rte", "limit": 10}).validation_task()
     assert (cut.split, cut.limit) == ("validation", None)  # a limit is that of what is trained on

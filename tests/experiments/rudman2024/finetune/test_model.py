@@ -94,7 +94,7 @@ def test_another_model_is_one_sentence(values, says):
 
 
 def test_more_layers_than_there_are(folder):
-    with pytest.raises(InputError, match="has 3 layers, but layers = 4"):
+    with pytest.raises(InputError, match="has only 3 layers, but layers = 4"):
         load_transformer(configured(model=f"hf-text:{folder}", layers=4), TEXTS)
 
 

@@ -37,7 +37,9 @@ def encoded(examples, **options):
 def test_an_answer_needs_a_token_for_none():
     model, tokenizer = tiny_bert(asked().texts, width=8, layers=1, seed=0)
     tokenizer.cls_token = None
-    with pytest.raises(InputError, match=r"tiny has no \[CLS\]; answers in a passage need one .*; take another model"):
+    with pytest.raises(
+        InputError, match=r"tiny has no \[CLS\]; it is needed for windows without .*; choose another model"
+    ):
         encode(asked(), tokenizer, model, name="tiny", max_length=64, overlap=8)
 
 
@@ -137,5 +139,5 @@ def test_the_span_loss_is_the_mean_cross_entropy_of_both_ends():
 
 
 def test_more_tokens_than_the_model_takes_are_one_sentence():
-    with pytest.raises(InputError, match="max_length is 300, but tiny takes 128 tokens; lower max_length"):
+    with pytest.raises(InputError, match="max_length is 300, but tiny accepts at most 128 tokens; lower max_length"):
         encoded(asked(), max_length=300)

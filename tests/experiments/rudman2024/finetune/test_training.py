@@ -16,7 +16,7 @@ from clip_geometry_experiments.rudman2024.finetune.measuring import evaluate
 from clip_geometry_experiments.rudman2024.finetune.training import task_loss
 from support.finetune import prepared, trainer
 
-FORMS = r"is not how a method is written; expected one of i_star\(λ\), cosreg\(λ\), all_but_the_top\(k\), none"
+FORMS = r"expected one of i_star\(λ\), cosreg\(λ\), all_but_the_top\(k\), none"
 
 
 # --- against a plain loop
@@ -159,7 +159,7 @@ def test_methods_are_read_as_they_are_written():
      "all_but_the_top(0)"],
 )  # fmt: skip
 def test_another_method_is_one_sentence(text):
-    with pytest.raises(InputError, match=re.escape(repr(text)) + f" {FORMS}"):
+    with pytest.raises(InputError, match=re.escape(repr(text)) + f"; {FORMS}"):
         parse_method(text)
 
 

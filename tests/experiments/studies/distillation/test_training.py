@@ -155,5 +155,5 @@ def test_prompts_of_data_without_classes_are_said(tmp_path):
     table.write_text("en\tde\n" + "\n".join(f"a {k}\tein {k}" for k in range(20)) + "\n")
     data = {"name": "captions", "path": str(table)}
     experiment = planned(tmp_path, languages=["en", "de"], data=data)
-    with pytest.raises(InputError, match="captions has no labels with class names, which prompts are made of"):
+    with pytest.raises(InputError, match="captions has no labels with class names, from which prompts are made"):
         experiment.trainer()

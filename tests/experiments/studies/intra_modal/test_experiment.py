@@ -80,5 +80,5 @@ def test_labels_and_a_model_of_open_clip_are_needed(experiment, tmp_path):
     values = VALUES | {"data": {"name": "scenes", "split": "test", "size": 3}, "to_image": None}
     ((kind, config),) = plan(values, "c")
     (cell,) = kind(config, RunFolder(tmp_path, "cpu")).cells()
-    with pytest.raises(InputError, match="of the first 24 images 0 share their label with another row"):
+    with pytest.raises(InputError, match="0 of the first 24 images share their label with another row"):
         cell.compute()

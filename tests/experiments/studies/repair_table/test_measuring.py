@@ -112,8 +112,8 @@ def test_noise_is_the_null_value(halves):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"name": "a"}, "the set a has rows and planted; expected one of them"),
-        ({"name": "a", "rows": "scenes"}, "rows has scenes, which a model has to embed; set model"),
+        ({"name": "a"}, "the set a has neither rows nor planted; expected one of them"),
+        ({"name": "a", "rows": "scenes"}, "rows is the data set scenes, which a model has to embed; set model"),
         ({"name": "a", "planted": {"gap": "turn"}}, "gap"),
     ],
 )

@@ -251,7 +251,7 @@ def test_the_records_of_a_training_are_shown_in_place_of_a_new_one(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"recorded": "nowhere.jsonl"}, "there is no file .*nowhere.jsonl"),
+        ({"recorded": "nowhere.jsonl"}, "the file .*nowhere.jsonl does not exist"),
         ({"steps": 6}, "is not the record of a training with steps = 6"),
     ],
 )

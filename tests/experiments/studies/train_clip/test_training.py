@@ -147,7 +147,7 @@ def test_noise_gives_images_the_captions_of_others(tmp_path, class_captions):
 
 
 def test_more_pictures_in_a_batch_than_there_are_is_said(tmp_path):
-    with pytest.raises(InputError, match="batch_size is 64, but there are 50 images to train on; expected at most"):
+    with pytest.raises(InputError, match="batch_size is 64, but there are 50 images to train on; lower batch_size"):
         planned(tmp_path, batch_size=64).trainer()
 
 

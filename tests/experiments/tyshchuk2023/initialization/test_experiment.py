@@ -183,7 +183,7 @@ def test_data_without_the_side_are_named(tmp_path):
     folder.mkdir()
     Image.new("RGB", (8, 8)).save(folder / "a.png")
     planned = experiment(tmp_path, captions={"name": "folder", "path": str(folder)})
-    with pytest.raises(InputError, match="the data set folder has no texts; choose another one for them"):
+    with pytest.raises(InputError, match="the data set folder has no texts; choose another data set for them"):
         rows_of(planned)
 
 

@@ -6,7 +6,7 @@ import pytest
 from clip_geometry.config import validate
 from clip_geometry_experiments.report import gallery
 from clip_geometry_experiments.run.runner import RunFolder
-from clip_geometry_experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig, _state
+from clip_geometry_experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig, _isotropy_words
 
 NAMES = ["singular_directions", "cosine_distributions"]
 
@@ -60,4 +60,4 @@ def test_whitened_images_have_a_flat_spectrum(drawn):
 )
 def test_i1_is_judged_by_its_null_value_and_its_error(values, said):
     """The null value is 0.9; with an error of 0.02, 0.87 is within two errors of it."""
-    assert _state([{"value": value, "standard_error": 0.02, "null_value": 0.9} for value in values]) == said
+    assert _isotropy_words([{"value": value, "standard_error": 0.02, "null_value": 0.9} for value in values]) == said

@@ -197,7 +197,7 @@ def test_the_same_texts_are_no_translation(table, tmp_path):
 def test_a_model_or_data_set_without_texts(tmp_path, monkeypatch):
     image = replace(cloud(3, None), modality="image")
     monkeypatch.setattr(RunFolder, "embeddings", lambda *_, **__: {"image": image})
-    with pytest.raises(InputError, match=r"scenes-clip/fresh on scenes gives no text embeddings; .*a text tower"):
+    with pytest.raises(InputError, match=r"scenes-clip/fresh gives no text embeddings of scenes; .*a text tower"):
         _ = experiment(tmp_path).sets
 
 

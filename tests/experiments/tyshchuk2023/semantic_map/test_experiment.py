@@ -123,9 +123,9 @@ def test_an_image_that_was_skipped_moves_no_other_picture(tmp_path):
 
 
 def test_too_few_items_for_the_perplexity_or_the_neighbors(tmp_path):
-    with pytest.raises(InputError, match="t-SNE of 30 text rows was asked for with perplexity 50"):
+    with pytest.raises(InputError, match="t-SNE of 30 text rows has perplexity 50"):
         rows_of(experiment(tmp_path, perplexity_text=50))
-    with pytest.raises(InputError, match="trustworthiness of 30 rows was asked for with k = 15"):
+    with pytest.raises(InputError, match="trustworthiness of 30 rows has k = 15"):
         rows_of(experiment(tmp_path, k=15))
 
 

@@ -53,7 +53,9 @@ def test_a_map_is_far_truer_than_points_at_random():
 
 @pytest.mark.parametrize("perplexity", [0.0, 60.0, 75.5])
 def test_a_perplexity_outside_of_the_rows(perplexity):
-    with pytest.raises(InputError, match=rf"t-SNE of 60 text rows .* perplexity {perplexity:g}; expected .* below the"):
+    with pytest.raises(
+        InputError, match=rf"t-SNE of 60 text rows has perplexity {perplexity:g}; expected .* below the"
+    ):
         tsne_plane(cloud(), perplexity=perplexity, name="text")
 
 
