@@ -143,7 +143,7 @@ Ranked = tuple[torch.Tensor, torch.Tensor]  # scores and items of each query, (q
 
 
 def _highest(known: Ranked, scores: torch.Tensor, start: int) -> Ranked:
-    """Return the highest scores of each query, from earlier ones and those of a block of items that begins at `start`."""
+    """Return the highest scores of each query, given those of earlier blocks and a block that begins at `start`."""
     k = known[0].shape[1]
     here, places = scores.topk(min(k, scores.shape[1]), dim=1)
     values, order = torch.cat([known[0], here], dim=1).topk(k, dim=1)
