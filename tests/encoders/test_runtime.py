@@ -24,20 +24,24 @@ def test_auto_takes_a_gpu_if_there_is_one():
 
 
 def test_tf32_is_off_inside_and_as_the_caller_had_it_outside():
-    matmul = torch.backends.cuda.matmul
-    before = matmul.fp32_precision
+    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
+    name, exact, fast = "fp32_precision", "ieee", "tf32"
+    if hasattr(convolution, "conv"):
+        convolution = convolution.conv
+    else:  # torch before 2.9
+        name, exact, fast = "allow_tf32", False, True
+    before = getattr(matmul, name)
     try:
-        matmul.fp32_precision = "tf32"
+        setattr(matmul, name, fast)
         with inference():
-            assert matmul.fp32_precision == "ieee"
-            assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+            assert getattr(matmul, name) == getattr(convolution, name) == exact
             assert not torch.is_grad_enabled()
-        assert matmul.fp32_precision == "tf32"
+        assert getattr(matmul, name) == fast
         with pytest.raises(KeyError), inference():
             raise KeyError
-        assert matmul.fp32_precision == "tf32"
+        assert getattr(matmul, name) == fast
     finally:
-        matmul.fp32_precision = before
+        setattr(matmul, name, before)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -614,6 +614,15 @@ def test_an_index_that_declares_more_than_its_file_has(tmp_path):
     assert [limit() for limit in limits] == before
 
 
+def test_an_old_faiss_is_a_sentence(tmp_path, monkeypatch):
+    import faiss
+
+    path = written.faiss(tmp_path, "Flat")
+    monkeypatch.delattr(faiss, "get_deserialization_vector_byte_limit")
+    with pytest.raises(InputError, match=r"needs faiss-cpu 1\.14\.2 or later, and .* is installed"):
+        read(path)
+
+
 def test_an_index_with_an_id_more_than_rows(tmp_path):
     """Whether FAISS or the reader finds it: rows and ids of three places have to agree."""
     content = bytearray((path := written.faiss(tmp_path, "IDMap,Flat", range(N))).read_bytes())

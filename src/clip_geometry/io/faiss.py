@@ -45,6 +45,8 @@ def _opened(path: Path) -> Iterator[Any]:
     """Open an index; its rows are memory-mapped while it is open."""
     faiss = library("faiss", "faiss-cpu", shown(path))
     size = existing_file(path, "a FAISS index").stat().st_size
+    if not hasattr(faiss, "get_deserialization_vector_byte_limit"):
+        raise InputError(f"{shown(path)} needs faiss-cpu 1.14.2 or later, and {faiss.__version__} is installed")
     # FAISS allocates the sizes that a file declares, so none may be larger than the file
     byte_limit = faiss.get_deserialization_vector_byte_limit()
     loop_limit = faiss.get_deserialization_loop_limit()
