@@ -55,8 +55,8 @@ def test_errors_are_one_sentence(refused, folder):
     for command, sentence in (
         ("match image.npy other.npy", "the rows do not pair and have no labels"),
         ("match image.npy text.npy --answerable 1.5", "Invalid value for '--answerable'"),
-        ("match image.npy text.npy --write m.safetensors", "is no .json file"),
-        ("match image.npy text.npy --figure m.jpeg", "is no .png or .svg or .pdf file"),
+        ("match image.npy text.npy --write m.safetensors", "is not a .json file"),
+        ("match image.npy text.npy --figure m.jpeg", "is not a .png or .svg or .pdf file"),
         ("match image.npy --anchors other.npy", "--anchors other.npy names no modality"),
         ("match image.npy --anchors text=other.npy --figure m.png", "there are no results to draw"),
         ("match nowhere.npy", "nowhere.npy does not exist"),

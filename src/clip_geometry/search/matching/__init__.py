@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 LEAST = 60  # fewest queries with an answer
+MANY_ITEMS = 200  # items from which all rows of one are left out together; fewer are classes
 LEAST_RIGHT = 10  # fewest right first results that can be told from wrong ones
 QUERIES = 5000  # most queries per direction
 PRODUCTS = 3 * 10**9  # most scores per direction; more rows get fewer queries
@@ -45,9 +46,11 @@ RATES = (0.01, 0.05, 0.1)  # false accepts in the table
 GRID = np.union1d(np.geomspace(0.001, 0.999, 121), RATES)  # false accepts in the file
 RIDGE = 1000.0  # inverse of the penalty; bounds the weights if a cutoff separates all results
 LEGEND = (
-    "cutoff: accept a first result if its probability is above; false accepts: share of the wrong first results above",
-    "(90% interval over items, which the model was not fitted on); the share of queries with an answer is assumed",
+    "cutoff: a first result is accepted if its probability is higher; false accepts: share of the wrong first results "
+    "(no item is right, or another one comes first) that are accepted; wrong among accepted: share of the accepted "
+    "results that are wrong; in brackets: 90% interval over items"
 )
+Z_LEGEND = "cutoff: a first result is accepted if its z-score is higher; false accepts: share of the anchors accepted"
 FLAT = 1e-6  # standard deviation of equal scores in float32
 EQUAL = 1e-4  # distance of equal rows in float32, relative to the median distance to the nearest row
 
@@ -122,7 +125,7 @@ class Match(Mapping[str, MatchModel]):
         """Return the cutoffs as a table, with the verdict."""
         from clip_geometry.display.table import Table, TableColumn
 
-        names = "false accepts", "cutoff", "right results kept", "cosine cutoff", "kept by the cosine"
+        names = "false accepts", "cutoff", "right results kept", "wrong among accepted", "kept by a cosine cutoff"
         groups: dict[str, list[list[str]]] = {}
         for direction, model in self.models.items():
             if model.identifies:
@@ -132,7 +135,7 @@ class Match(Mapping[str, MatchModel]):
             groups,
             verdict=self.verdict,
             named_groups=True,
-            legend=LEGEND if groups else [],
+            legend=[LEGEND if all(model.answerable for model in self.models.values()) else Z_LEGEND] if groups else [],
         )
 
     def __str__(self) -> str:
@@ -189,7 +192,11 @@ def read_match(path: str | Path) -> Match:
         raise InputError(f"{shown(file)} is damaged, its checksum does not hold: copy it again or fit it again")
     if values["format"] != FORMAT:
         raise InputError(f"{shown(file)} has format {shown(values['format'])}; this version reads format {FORMAT}")
-    return Match(validate(_File, values, shown(file)).models)
+    models = validate(_File, values, shown(file)).models
+    for direction, model in models.items():  # names of files, when the models are shipped
+        if direction != f"{model.query}_to_{model.item}":
+            raise InputError(f"{shown(file)} contradicts itself: {shown(direction)} holds another direction")
+    return Match(models)
 
 
 def match(
@@ -227,7 +234,7 @@ def match(
         relevant: What makes an item right if both are known: "labels" or "pairs".
         anchors: Modality → rows that match nothing in the other sets, to be used as queries if there are no pairs.
             Without right results there are cutoffs for a rate of false accepts, but no probabilities.
-        seed: Seed of the sampled queries, the subsets, the folds and the bootstrap.
+        seed: Seed of the sampled queries, the subsets and the blocks.
         progress: Called as in `cg.embed`; the unit is one direction.
 
     Returns:
@@ -248,6 +255,8 @@ def match(
     seed = seed_number(seed)
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     require_one_space(sets, "one index")
+    if anchors is not None and not (labels is None and relevant is None):
+        raise InputError("anchors match nothing, so labels= and relevant= say nothing about them; leave these out")
     codes, items = _relevance(sets, relevant, paired=anchors is None)
     queries, directions = sets, [*permutations(sets, 2)] if len(sets) > 1 else [(name, name) for name in sets]
     if anchors is not None:
@@ -277,7 +286,7 @@ def match(
                 )
                 continue
             origins = {"query": origin(queries[query]), "item": origin(sets[item])}
-            facts = {"query": query, "item": item, "dim": sets[item].dim, "origins": origins}
+            facts = {"query": query, "item": item, "n": len(rows), "dim": sets[item].dim, "origins": origins}
             own = items[query] if anchors is None else -1 - np.arange(n)
             blocks = _blocks(own[rows], items[item], rng)
             models[name], results[name] = _fitted(scores, blocks, answerable if known else None, seed, facts)
@@ -323,15 +332,20 @@ def _relevance(
     if len(sets) == 1:
         ((name, only),) = sets.items()
         values = only.labels if only.labels is not None else only.item_id
-        return (rows if values is None else {name: pd.factorize(values)[0]}), rows
+        codes = rows if values is None else {name: pd.factorize(values)[0]}
+        return codes, codes if len(np.unique(codes[name])) >= MANY_ITEMS else rows
     index = MixedIndex.of(sets, relevant)
     if index.by is None:
         raise InputError(
             "no item is known to be right: the rows do not pair and have no labels; give common ids or labels, or "
             "anchors={modality: rows that match nothing}"
         )
-    if index.by == "labels":
-        return dict(index.codes), rows
+    if index.by == "labels":  # rows of one label are one item, unless there are few labels, such as classes
+        labels = len(np.unique(np.concatenate(list(index.codes.values()))))
+        codes = dict(index.codes)
+        starts = np.cumsum([0, *(len(each) for each in sets.values())])
+        alone = {name: start + rows[name] for name, start in zip(sets, starts, strict=False)}
+        return codes, codes if labels >= MANY_ITEMS else alone
     groups = {name: group for name, group in index.groups.items() if group is not None}
     return groups, groups
 
@@ -429,15 +443,17 @@ def _fitted(
         cutoffs=tuple(tuple(cutoffs.tolist()) for cutoffs, _ in curves),
         shares_kept=tuple(tuple(kept.tolist()) for _, kept in curves if answerable is not None),
         scores=(float(judged.cosines.min()), float(judged.cosines.max())),
-        numbers={name: _interval(value, errors[name]) for name, value in numbers.items()},
+        numbers={name: _interval(name, value, errors[name], answerable) for name, value in numbers.items()},
     )
     return model, judged
 
 
-def _interval(value: float, error: float) -> Interval:
-    """Return the value and the ends of its 90% interval; all numbers but z-scores lie between 0 and 1."""
+def _interval(name: str, value: float, error: float, answerable: float | None) -> Interval:
+    """Return the value and the ends of its 90% interval; shares and probabilities lie between 0 and 1."""
     low, high = value - Z * error, value + Z * error
-    return value, max(low, 0.0) if value >= 0 else low, min(high, 1.0) if value <= 1 else high
+    if answerable is None or name.startswith(("cutoff[cosine]", "best[cosine]")):
+        return value, low, high
+    return value, max(low, 0.0), min(high, 1.0)
 
 
 def _values(coefficients: tuple[float, ...] | None, columns: np.ndarray) -> np.ndarray:
@@ -503,7 +519,7 @@ def _verdict(model: MatchModel) -> list[str]:
     if not model.identifies:
         auc, lowest, highest = numbers["auc"]
         reason = f"the AUC of the scores is {auc:.2f} ({lowest:.2f} to {highest:.2f}; chance: 0.5)"
-        if highest < 0.5:
+        if highest < 0.5 or auc < 0.3 or highest - lowest > 0.5:
             reason = "too few are right to learn from"
         return [
             f"Scores cannot identify matches of {queries} among {model.item} items: no cutoff is offered.",
@@ -520,9 +536,11 @@ def _verdict(model: MatchModel) -> list[str]:
 
 def _line(numbers: Mapping[str, Interval], rate: float) -> list[str]:
     """Return the cells of a row; "–" for numbers that are unknown without pairs."""
-    cells = [percent(rate)]
-    for suffix in ("", "[cosine]"):
-        cutoff, kept = (numbers.get(f"{name}{suffix}@{rate:g}") for name in ("cutoff", "kept"))
-        cells.append(f"{cutoff[0]:.3f}" if cutoff else "–")
-        cells.append("{} ({} to {})".format(*map(percent, kept)) if kept else "–")
-    return cells
+    cells = [percent(rate), f"{numbers[f'cutoff@{rate:g}'][0]:.3f}"]
+    if "right" not in numbers:
+        return [*cells, "–", "–", "–"]
+    right, kept = numbers["right"][0], numbers[f"kept@{rate:g}"]
+    false = rate * (1 - right)
+    flat, cutoff = numbers[f"kept[cosine]@{rate:g}"][0], numbers[f"cutoff[cosine]@{rate:g}"][0]
+    shares = "{} ({} to {})".format(*map(percent, kept))
+    return [*cells, shares, percent(false / (false + kept[0] * right)), f"{percent(flat)} (cosine > {cutoff:.3f})"]

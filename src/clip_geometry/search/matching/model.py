@@ -6,14 +6,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from scipy.special import expit
 
 from clip_geometry.config import Config
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import real_number, whole_number
 
+TINY = 1e-9  # standard deviation of scores that differ by rounding only
 STRANGE = 2.0  # best scores this many ranges outside those of the fit come from another model or metric
 
 Interval: TypeAlias = tuple[float, float, float]  # value, lower and upper end of the 90% interval
@@ -46,6 +48,7 @@ class MatchModel(Config):
         answerable: Assumed share of queries that have an answer in the index; None without pairs.
         coefficients: Intercept and weights of the log odds, in the order of `features`; None without pairs.
         identifies: Whether the scores tell right first results from wrong ones, beyond chance.
+        n: Number of queries of the fit.
         dim: Number of columns of the rows.
         sizes: Sizes of the indexes that the cutoffs were determined for, ascending; the last one is the whole index.
         false_accepts: Rates of false accepts of the cutoffs, ascending.
@@ -72,7 +75,8 @@ class MatchModel(Config):
     answerable: Level | None
     coefficients: Annotated[tuple[float, ...], Field(min_length=5, max_length=5)] | None
     identifies: bool
-    dim: int
+    n: Annotated[int, Field(ge=1)]
+    dim: Annotated[int, Field(ge=1)]
     sizes: tuple[int, ...]
     false_accepts: tuple[float, ...]
     cutoffs: tuple[tuple[float, ...], ...]
@@ -140,18 +144,47 @@ class MatchModel(Config):
         self._require_cutoffs()
         return self._at(self.shares_kept, false_accepts, m)
 
-    def check(self, queries: Embeddings, items: Embeddings) -> None:
-        """Raise InputError if the rows have another dimension, model or maps than those of the fit."""
-        for modality, given, known_origin in (
+    @model_validator(mode="after")
+    def _consistent(self) -> "MatchModel":
+        """Require curves for every size and rate, in ascending order, and the numbers of the table."""
+        for name in (self.query, self.item):
+            modality_name(name)
+        rates, sizes = np.array(self.false_accepts), np.array(self.sizes)
+        shapes = {np.shape(self.cutoffs), np.shape(self.shares_kept) if self.shares_kept else (len(sizes), len(rates))}
+        if len(sizes) < 1 or sizes[0] < 2 or (np.diff(sizes) <= 0).any() or len(rates) < 2:
+            raise ValueError("sizes and false_accepts must ascend")
+        if not (rates > 0).all() or not (np.diff(rates) > 0).all() or not (rates < 1).all():
+            raise ValueError("false_accepts must ascend between 0 and 1")
+        if shapes != {(len(sizes), len(rates))}:
+            raise ValueError("there must be a curve of cutoffs for each size")
+        if (self.coefficients is None) != (self.answerable is None) or self.scores[0] > self.scores[1]:
+            raise ValueError("answerable, coefficients and scores must agree")
+        if self.origins.keys() != {"query", "item"} or "cutoff@0.05" not in self.numbers:
+            raise ValueError("origins or numbers are missing")
+        return self
+
+    def check(self, queries: Any, items: Any) -> None:
+        """Raise InputError if the rows have another dimension, model or maps than those of the fit.
+
+        Args:
+            queries, items: `Embeddings`, or arrays (n, d), of which only the dimension is known.
+        """
+        for modality, given, fitted in (
             (self.query, queries, self.origins["query"]),
             (self.item, items, self.origins["item"]),
         ):
-            if given.dim != self.dim:
-                raise InputError(f"the {modality} rows have {given.dim} columns; fitted on {self.dim}")
-            for name, value in origin(given).items():
-                known = known_origin.get(name, value)
-                if known != value:
-                    raise InputError(f"the {modality} rows have the {name} {shown(value)}; fitted on {shown(known)}")
+            rows = given if isinstance(given, Embeddings) else Embeddings(given, modality)
+            if rows.dim != self.dim:
+                raise InputError(f"the {modality} rows have {rows.dim} columns; fitted on {self.dim}")
+            found = origin(rows)
+            if not rows.provenance or not fitted:
+                continue  # rows of unknown origin
+            for name in sorted(fitted.keys() | found.keys()):
+                if fitted.get(name) != found.get(name):
+                    raise InputError(
+                        f"the {modality} rows have the {name} {shown(found.get(name, 'none'))}; fitted on "
+                        f"{shown(fitted.get(name, 'none'))}"
+                    )
 
     def _score(self, top: Any, mean: Any, std: Any, m: Any) -> np.ndarray:
         """Return the log odds of each query or, without pairs, its z-score."""
@@ -169,11 +202,12 @@ class MatchModel(Config):
         if not np.isfinite(top[:, :2]).all():
             query = int(np.flatnonzero(~np.isfinite(top[:, :2]).all(1))[0])
             raise InputError(f"top has NaN or infinity for query {query}; the two best scores are needed")
-        if (np.diff(top) > 0).any():
-            query = int(np.flatnonzero((np.diff(top) > 0).any(1))[0])
+        ascending = (top[:, 1:] > top[:, :-1]).any(1)
+        if ascending.any():
+            query = int(np.flatnonzero(ascending)[0])
             raise InputError(f"the scores of query {query} ascend; expected descending scores, not distances")
-        if not (std > 0).all():
-            query = int(np.flatnonzero(~(std > 0))[0])
+        if not (std > TINY).all():
+            query = int(np.flatnonzero(~(std > TINY))[0])
             raise InputError(f"std of query {query} is {std[query]:g}; expected a positive standard deviation")
         low, high = self.scores
         outside = np.maximum(low - top[:, 0], top[:, 0] - high) > STRANGE * (high - low)

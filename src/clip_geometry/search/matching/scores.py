@@ -34,6 +34,7 @@ class SearchScores:
         right: The best right items, k = 16.
         wrong: The best wrong items, k = 64.
         mean, std: (q,) mean and standard deviation of all scores of the query.
+        wrong_mean, wrong_std: (q,) those of the scores of wrong items only, as in an index without an answer.
         m: Number of items in the index.
     """
 
@@ -41,6 +42,8 @@ class SearchScores:
     wrong: Best
     mean: np.ndarray
     std: np.ndarray
+    wrong_mean: np.ndarray
+    wrong_std: np.ndarray
     m: int
 
     def without(self, left_out: np.ndarray) -> "SearchScores":
@@ -106,6 +109,7 @@ def search(
     wanted = torch.from_numpy(query_codes[numbers])[:, None]
     q, n, d = len(rows), len(items), items.dim
     right, wrong = ((torch.full((q, k), -torch.inf), torch.zeros(q, k, dtype=torch.long)) for k in (ANSWERS, LISTED))
+    right_sums = torch.zeros(3, q, dtype=torch.float64)  # of the right items: number, sum and sum of squares
     total, gram = torch.zeros(d, dtype=torch.float64), torch.zeros(d, d, dtype=torch.float64)
     shift = torch.zeros(d)  # near the mean, so that float32 rounds little
     blocks = unit_blocks(StreamedRows.of(items.vectors), name=items.modality, size=BLOCK, dtype=torch.float32)
@@ -117,6 +121,8 @@ def search(
             scores[own, numbers[own] - start] = -torch.inf
         is_right = wanted == torch.from_numpy(item_codes[start : start + len(block)])
         if is_right.any():
+            answers = torch.where(is_right & scores.isfinite(), scores, 0).double()
+            right_sums += torch.stack([(is_right & scores.isfinite()).sum(1), answers.sum(1), answers.square().sum(1)])
             right = _highest(right, torch.where(is_right, scores, -torch.inf), start)
             scores[is_right] = -torch.inf
         wrong = _highest(wrong, scores, start)
@@ -133,10 +139,15 @@ def search(
         variance = (n * (variance + mean.square()) - 1) / (n - 1) - others.square()
         mean, n = others, n - 1
     std = variance.clamp(min=0).sqrt()
+    count, sums, squares = right_sums
+    others = (n - count).clamp(min=1)
+    wrong_mean = (n * mean - sums) / others
+    wrong_variance = (n * (variance + mean.square()) - squares) / others - wrong_mean.square()
+    wrong_std = wrong_variance.clamp(min=0).sqrt()
     best_right, best_wrong = (
         Best(values.numpy().astype(np.float64), places.numpy()) for values, places in (right, wrong)
     )
-    return SearchScores(best_right, best_wrong, mean.numpy(), std.numpy(), n)
+    return SearchScores(best_right, best_wrong, mean.numpy(), std.numpy(), wrong_mean.numpy(), wrong_std.numpy(), n)
 
 
 Ranked = tuple[torch.Tensor, torch.Tensor]  # scores and items of each query, (q, k), descending
@@ -165,7 +176,7 @@ def first_results(scores: SearchScores, seed: int, asked: np.ndarray | None = No
     """
     rng = np.random.default_rng(seed)
     asked = np.ones(len(scores.mean), dtype=bool) if asked is None else asked
-    asked = asked & (scores.std > 0)
+    asked = asked & (scores.std > 0) & (scores.wrong_std > 0)
     single = np.isfinite(scores.right.scores).sum(1, keepdims=True) == 1
     parts = []
     for share, draws in DRAWS.items():
@@ -178,11 +189,14 @@ def first_results(scores: SearchScores, seed: int, asked: np.ndarray | None = No
             right = np.where(single, scores.right.scores, right)
             first_wrong, both = _two_best(wrong), _two_best(np.concatenate([right, wrong], axis=1))
             best_right = right.max(1)
-            for answerable, top in ((False, first_wrong), (True, both)):
+            for answerable, top, mean, std in (
+                (False, first_wrong, scores.wrong_mean, scores.wrong_std),
+                (True, both, scores.mean, scores.std),
+            ):
                 known = asked & np.isfinite(top).all(1)
                 if answerable:
                     known &= np.isfinite(best_right)
-                columns = features(top[known], scores.mean[known], scores.std[known], size)
+                columns = features(top[known], mean[known], std[known], size)
                 is_right = (best_right > first_wrong[:, 0])[known] & answerable
                 same = np.ones(len(columns), dtype=int)
                 parts.append((columns, is_right, same == answerable, np.flatnonzero(known), same * size))

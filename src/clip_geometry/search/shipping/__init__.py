@@ -88,7 +88,7 @@ def write_match(fitted: Match, to: str, out: Path) -> dict[str, str]:
         raise InputError(f"--to {shown(to)} stores rows, and match models have none; choose numpy or onnx")
     for direction, model in fitted.items():
         if model.coefficients is None or not model.identifies:
-            raise InputError(f"the model of {direction} has no probabilities that identify matches, so it has no use")
+            raise InputError(f"the model of {direction} has no probabilities that identify matches")
     with new_folder(out) as folder:
         if to == "numpy":
             template = Path(__file__).with_name("match.py.j2")
