@@ -28,7 +28,7 @@ def test_the_page_prints_what_the_command_prints(coco500, tmp_path):
     for name, rows in zip(("image", "text"), coco500, strict=True):
         np.save(tmp_path / f"{name}.npy", rows)
     command, expected = re.findall(r"```sh\n(.*?)```.*?```text\n(.*?)```", PAGE, re.S)[0]
-    program = [sys.executable, "-m", "clip_geometry", *shlex.split(command)[1:]]
+    program = [sys.executable, "-m", "clip_geometry", *shlex.split(command.splitlines()[-1])[1:]]
     environment = {**os.environ, "COLUMNS": "200"}
     done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     said, wanted = " ".join(done.stdout.split()), " ".join(expected.split())

@@ -1,6 +1,6 @@
 """Matches: how likely the first result of a search is right, and which cutoffs accept few wrong results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import permutations
@@ -20,7 +20,7 @@ from clip_geometry.io.reading import parse_json
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import Progress, quiet
-from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.registry import InputError, did_you_mean, instance, shown
 from clip_geometry.rows.arguments import real_number, seed_number
 from clip_geometry.search.checks.copies import too_near
 from clip_geometry.search.matching.model import Interval, MatchModel, origin
@@ -84,8 +84,11 @@ class Match(Mapping[str, MatchModel]):
         results: "Mapping[str, JudgedResults] | None" = None,
         skipped: Mapping[str, str] | None = None,
     ):
-        self.models, self.skipped = dict(models), dict(skipped or {})
-        self._results = dict(results or {})
+        instance(models, Mapping, "models", "direction → MatchModel")
+        for model in models.values():
+            instance(model, MatchModel, "a model", "a MatchModel")
+        self.models, self.skipped = dict(models), dict(instance(skipped, Mapping | None, "skipped", "a mapping") or {})
+        self._results = dict(instance(results, Mapping | None, "results", "a mapping") or {})
 
     def __getitem__(self, direction: str) -> MatchModel:
         if direction not in self.models:
@@ -253,6 +256,7 @@ def match(
     """
     answerable = real_number(answerable, "answerable", lambda x: 0 < x < 1, "a share between 0 and 1")
     seed = seed_number(seed)
+    instance(progress, Callable, "progress", "a function")
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     require_one_space(sets, "one index")
     if anchors is not None and not (labels is None and relevant is None):
