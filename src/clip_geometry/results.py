@@ -137,8 +137,9 @@ ORIGIN = (
 class Results:
     """The records of one results.jsonl file.
 
-    Records are written one finished cell at a time. `cell` is the hash of the cell's definition; `cell_row` and
-    `cell_rows` give the position of the record in the cell and the number of its records. Lines and cells that are
+    A cell is one combination of settings of a run. Its records are written together once it is finished. `cell` is a
+    hash of these settings; `cell_row` and `cell_rows` give the position of the record in the cell and the number of its
+    records. Lines and cells that are
     incomplete because the process was killed are skipped when reading, so that the cell is computed again.
 
     Args:
@@ -162,7 +163,7 @@ class Results:
         """Append the records of one finished cell in a single write and flush them to disk.
 
         Args:
-            cell: Hash of the cell's definition.
+            cell: Hash of the settings of the cell.
             records: The records of the cell, in order.
 
         Raises:

@@ -24,24 +24,20 @@ def test_auto_takes_a_gpu_if_there_is_one():
 
 
 def test_tf32_is_off_inside_and_as_the_caller_had_it_outside():
-    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
-    name, exact, fast = "fp32_precision", "ieee", "tf32"
-    if hasattr(convolution, "conv"):
-        convolution = convolution.conv
-    else:  # torch before 2.9
-        name, exact, fast = "allow_tf32", False, True
-    before = getattr(matmul, name)
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
     try:
-        setattr(matmul, name, fast)
+        matmul.fp32_precision = "tf32"
         with inference():
-            assert getattr(matmul, name) == getattr(convolution, name) == exact
+            assert matmul.fp32_precision == "ieee"
+            assert torch.backends.cudnn.conv.fp32_precision == "ieee"
             assert not torch.is_grad_enabled()
-        assert getattr(matmul, name) == fast
+        assert matmul.fp32_precision == "tf32"
         with pytest.raises(KeyError), inference():
             raise KeyError
-        assert getattr(matmul, name) == fast
+        assert matmul.fp32_precision == "tf32"
     finally:
-        setattr(matmul, name, before)
+        matmul.fp32_precision = before
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -34,21 +34,16 @@ def resolve_device(device: str = "auto") -> torch.device:
 def inference() -> Iterator[None]:
     """Disable gradients and TF32, so that float32 is exact; the caller's settings are restored afterwards."""
     backends: Any = torch.backends
-    if hasattr(backends.cudnn, "conv"):
-        operations = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
-        name, exact = "fp32_precision", "ieee"
-    else:  # torch before 2.9
-        operations = (backends.cuda.matmul, backends.cudnn)
-        name, exact = "allow_tf32", False
-    precisions = [getattr(operation, name) for operation in operations]
+    operations = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
+    precisions = [operation.fp32_precision for operation in operations]
     try:
         for operation in operations:
-            setattr(operation, name, exact)
+            operation.fp32_precision = "ieee"
         with torch.no_grad():
             yield
     finally:
         for operation, precision in zip(operations, precisions, strict=True):
-            setattr(operation, name, precision)
+            operation.fp32_precision = precision
 
 
 @contextmanager

@@ -113,12 +113,14 @@ def explore(
         more: Further sets.
         labels: One label per row.
         ids: The item of each row.
-        repairs: Names of repairs, or pipeline steps such as "whiten(32)[pooled]". The default is the maps and the
-            posterior, with fewer of them for more than 20,000 points. Repairs that rank whole lists cannot be shown.
+        repairs: Names of repairs (changes of the rows or scores that make a mixed index find both modalities), or
+            pipeline steps such as "whiten(32)[pooled]". Default: the repairs that map rows, and `posterior`; for more
+            than 20,000 points, a few of these. Repairs that reorder a whole result list cannot be shown, because they
+            do not score items.
         pipeline: Steps to apply first, such as "center[each]".
         limit: Largest number of points, from 10 to 100,000; if there are more rows, a random sample is shown.
         data: The data set of the rows, as a name or path, such as a folder of images, for captions and thumbnails;
-            stores name their own data set. Items are matched by id, or by position if rows have no ids.
+            embedding stores already record it. Items are matched by id, or by position if rows have no ids.
         captions: A file with one caption for each text.
         umap: Whether to draw UMAP next to the principal components, for at most 4,000 points.
         title: Title of the page; default: the model and the data set if known, otherwise the name of the folder.

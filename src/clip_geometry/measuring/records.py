@@ -177,14 +177,14 @@ def measure_sets(
     *,
     optional: bool = False,
 ) -> Iterator[Row]:
-    """Measure sets, with each measure in every place where it can be computed.
+    """Measure sets: each measure for every modality, or pair of modalities, for which it is defined.
 
     Args:
         sets: The sets after their pipeline.
         names: Names of measures and evaluators, or None for all default measures. A named measure that cannot be
             computed raises InputError; an unnamed one gives a record without a value, whose `note` says why.
         advance: Called with the number of measures that have just been computed.
-        optional: Whether the measures in `names` count as unnamed, like those of the `CORE`.
+        optional: If True, a named measure that cannot be computed also gives a record with a note instead of raising.
 
     Returns:
         An iterator over records with measure, value, standard_error, null_value, n, d and at.

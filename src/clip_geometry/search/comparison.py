@@ -122,10 +122,10 @@ class RepairComparison:
         candidates: Repair → `Candidate`; "none" first.
         failed: Repair → why it could not be fitted.
         recommended: The recommended repair or baseline; "none" if nothing helps beyond noise.
-        ties: Repairs that cost nothing beyond noise and are within one standard error of the best of them.
+        ties: Repairs that lose nothing beyond noise and are within one standard error of the best such repair.
         front: Repairs on the Pareto front: no other repair is better in both the goal's number and ordinary recall.
-        full: "none", the recommended repair and `served`, in an index of all items instead of the held-out ones;
-            repairs that memorize the rows on which they were fitted are left out.
+        full: The results of "none", of the recommended repair and of `served()` in an index of all items instead of
+            the held-out ones; repairs that memorize the rows on which they were fitted are left out.
         facts: Sizes, splits, seed and sampling; the chance level of recall at 1 across modalities; the modalities that
             are not split ("whole"), and those in which no two rows share a label ("alone").
 

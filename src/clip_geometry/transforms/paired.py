@@ -66,8 +66,9 @@ class Procrustes(PairedTransform):
     """The orthogonal map Ω that minimizes ‖AΩ − B‖_F for source rows A and target rows B, (n, d) (Schönemann 1966).
 
     With M = AᵀB = U S Vᵀ of rank r, Ω = U_r V_rᵀ + U_⊥ Q V_⊥ᵀ, and every orthogonal Q gives the same error. Ω is unique
-    only for r = d; otherwise `completion` determines Q, with a RankWarning. Rows are neither centered nor scaled, so
-    directions that carry less than about 1e-8 of the length of both sets count as free.
+    only for r = d; otherwise `completion` determines Q, with a RankWarning. Rows are neither centered nor
+    scaled: directions with less than about 1e-8 of the norm of both sets lie below the rank tolerance, and are also
+    determined by `completion`.
 
     Args:
         completion: "identity" uses the Q that brings Ω closest to the identity: the polar factor of U_⊥ᵀ V_⊥.
