@@ -1,32 +1,28 @@
 """Matches: how likely the first result of a search is right, and which cutoffs accept few wrong results."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit
 
 from clip_geometry.config import Config, digest, validate
 from clip_geometry.display.numbers import percent
-from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_json
-from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.io.reading import parse_json
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, did_you_mean, instance, shown
 from clip_geometry.rows.arguments import real_number, seed_number
-from clip_geometry.search.checks.copies import too_near
+from clip_geometry.search.matching.answers import LEAST, anchor_sets, relevance, with_near_duplicates
+from clip_geometry.search.matching.fit import RATES, JudgedResults, fit_model, random_blocks
 from clip_geometry.search.matching.model import Interval, MatchModel, origin
-from clip_geometry.search.matching.roc import Roc
-from clip_geometry.search.matching.scores import Best, FirstResults, SearchScores, first_results, search
-from clip_geometry.search.mixed_index import MixedIndex, RelevantBy, require_one_space
+from clip_geometry.search.matching.scores import search
+from clip_geometry.search.mixed_index import RelevantBy, require_one_space
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,17 +30,8 @@ if TYPE_CHECKING:
     from clip_geometry.display.table import Table
 
 FORMAT = 1
-LEAST = 60  # fewest queries with an answer
-MANY_ITEMS = 200  # items from which all rows of one are left out together; fewer are classes
-LEAST_RIGHT = 10  # fewest right first results that can be told from wrong ones
 QUERIES = 5000  # most queries per direction
 PRODUCTS = 3 * 10**9  # most scores per direction; more rows get fewer queries
-BLOCKS = 20  # folds of the cross-fitting, and blocks of the jackknife
-Z = 1.645  # standard errors on either side of a number in its 90% interval
-SURE = 2.33  # standard errors by which the AUC must exceed that of chance
-RATES = (0.01, 0.05, 0.1)  # false accepts in the table
-GRID = np.union1d(np.geomspace(0.001, 0.999, 121), RATES)  # false accepts in the file
-RIDGE = 1000.0  # inverse of the penalty; bounds the weights if a cutoff separates all results
 LEGEND = (
     "cutoff: a first result is accepted if its probability is higher; false accepts: share of the wrong first results "
     "(no item is right, or another one comes first) that are accepted; wrong among accepted: share of the accepted "
@@ -52,7 +39,6 @@ LEGEND = (
 )
 Z_LEGEND = "cutoff: a first result is accepted if its z-score is higher; false accepts: share of the anchors accepted"
 FLAT = 1e-6  # standard deviation of equal scores in float32
-EQUAL = 1e-4  # distance of equal rows in float32, relative to the median distance to the nearest row
 
 
 class _File(Config):
@@ -108,8 +94,7 @@ class Match(Mapping[str, MatchModel]):
         low and high are the ends of the 90% interval over items. right is the probability that a first result is
         right. auc is the area under the ROC curve of right against wrong first results; auc[cosine] is that of the
         cosine alone. For each rate of false accepts, cutoff is the cutoff for the probability, and kept the share of
-        the right first results that pass it; cutoff[cosine] and kept[cosine] are those of the cosine. accuracy[cosine]
-        is the share of queries that the best flat cutoff, best[cosine], accepts or rejects correctly.
+        the right first results that pass it; cutoff[cosine] and kept[cosine] are those of a flat cutoff on the cosine.
         """
         rows = []
         for direction, model in self.models.items():
@@ -261,10 +246,10 @@ def match(
     require_one_space(sets, "one index")
     if anchors is not None and not (labels is None and relevant is None):
         raise InputError("anchors match nothing, so labels= and relevant= say nothing about them; leave these out")
-    codes, items = _relevance(sets, relevant, paired=anchors is None)
+    codes, items = relevance(sets, relevant, paired=anchors is None)
     queries, directions = sets, [*permutations(sets, 2)] if len(sets) > 1 else [(name, name) for name in sets]
     if anchors is not None:
-        queries = _anchors(anchors, sets)
+        queries = anchor_sets(anchors, sets)
         directions = [(name, item) for name in queries for item in sets if item != name]
     models, results, skipped = {}, {}, {}
     with progress("rows of the indexes", sum(len(sets[item]) for _, item in directions)) as advance:
@@ -278,7 +263,7 @@ def match(
             if scores.std.max() < FLAT:
                 raise InputError(f"all scores of each {query} query are equal; expected {item} items that differ")
             if same and not labeled:
-                scores = _with_near_duplicates(scores)
+                scores = with_near_duplicates(scores)
             answers = int(np.isfinite(scores.right.scores).any(1).sum())
             name, known = f"{query}_to_{item}", anchors is None
             if answers < LEAST and same and not labeled:
@@ -292,219 +277,11 @@ def match(
             origins = {"query": origin(queries[query]), "item": origin(sets[item])}
             facts = {"query": query, "item": item, "n": len(rows), "dim": sets[item].dim, "origins": origins}
             own = items[query] if anchors is None else -1 - np.arange(n)
-            blocks = _blocks(own[rows], items[item], rng)
-            models[name], results[name] = _fitted(scores, blocks, answerable if known else None, seed, facts)
+            blocks = random_blocks(own[rows], items[item], rng)
+            models[name], results[name] = fit_model(scores, blocks, answerable if known else None, seed, facts)
     if not models:
         raise InputError(next(iter(skipped.values())))
     return Match(models, results, skipped)
-
-
-def _blocks(queries: np.ndarray, items: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return random blocks of the queries and of the items of the index; rows of one item are in one block."""
-    numbers, position = np.unique(np.concatenate([queries, items]), return_inverse=True)
-    asked = np.isin(numbers, queries)
-    block = np.empty(len(numbers), dtype=int)
-    for some in (asked, ~asked):  # the queries may be a small sample
-        block[some] = rng.permutation(some.sum()) % BLOCKS
-    return block[position[: len(queries)]], block[position[len(queries) :]]
-
-
-def _anchors(anchors: Any, sets: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
-    """Return the anchors as sets; raise InputError unless each has the dimension of the sets and enough rows."""
-    if not isinstance(anchors, Mapping) or not anchors:
-        raise InputError(f"anchors = {shown(anchors)}; expected modality → rows that match nothing in the other sets")
-    queries = given_sets(anchors)
-    require_one_space({"the items": next(iter(sets.values())), **queries}, "one index")
-    for name, each in queries.items():
-        if len(each) < LEAST:
-            raise InputError(f"there are {len(each)} {name} anchors; expected at least {LEAST}")
-        if not any(item != name for item in sets):
-            raise InputError(f"there are only {name} sets to search; name the modality of the anchors otherwise")
-    return queries
-
-
-def _relevance(
-    sets: Mapping[str, Embeddings], relevant: RelevantBy | None, *, paired: bool
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return a number for each row, equal for rows that are right for each other, and the number of its item.
-
-    If the rows are not `paired`, as with anchors, each is alone.
-    """
-    rows = {name: np.arange(len(each)) for name, each in sets.items()}
-    if not paired:
-        return rows, rows
-    if len(sets) == 1:
-        ((name, only),) = sets.items()
-        values = only.labels if only.labels is not None else only.item_id
-        codes = rows if values is None else {name: pd.factorize(values)[0]}
-        return codes, codes if len(np.unique(codes[name])) >= MANY_ITEMS else rows
-    index = MixedIndex.of(sets, relevant)
-    if index.by is None:
-        raise InputError(
-            "no item is known to be right: the rows do not pair and have no labels; give common ids or labels, or "
-            "anchors={modality: rows that match nothing}"
-        )
-    if index.by == "labels":  # rows of one label are one item, unless there are few labels, such as classes
-        labels = len(np.unique(np.concatenate(list(index.codes.values()))))
-        codes = dict(index.codes)
-        starts = np.cumsum([0, *(len(each) for each in sets.values())])
-        alone = {name: start + rows[name] for name, start in zip(sets, starts, strict=False)}
-        return codes, codes if labels >= MANY_ITEMS else alone
-    groups = {name: group for name, group in index.groups.items() if group is not None}
-    return groups, groups
-
-
-def _with_near_duplicates(scores: SearchScores) -> SearchScores:
-    """Count a nearest row as right if it is much nearer than the distances of the other rows let expect."""
-    squares = np.maximum(0, 2 - 2 * scores.wrong.scores)
-    distances = np.sqrt(squares[:, 0])
-    tail = too_near(np.maximum(distances, EQUAL * np.median(distances)))
-    if tail is None:
-        return scores
-    near, known = squares <= tail.limit**2, scores.right.scores.shape[1]
-    right = Best(*(each[:, :known] for each in scores.wrong))
-    right = right._replace(scores=np.where(near[:, :known], right.scores, -np.inf))
-    return replace(
-        scores, right=right, wrong=scores.wrong._replace(scores=np.where(near, -np.inf, scores.wrong.scores))
-    )
-
-
-class JudgedResults(NamedTuple):
-    """First results in the whole index, (r,) each.
-
-    Args:
-        values: Log odds of a model (without pairs, z-scores).
-        cosines: Cosines of the first results.
-        right: Whether they are right.
-        expected: Half of `right` and half of the probability, which gives cutoffs with less variance.
-        weights: Weights for the share of queries with an answer.
-    """
-
-    values: np.ndarray
-    cosines: np.ndarray
-    right: np.ndarray
-    expected: np.ndarray
-    weights: np.ndarray
-
-    @classmethod
-    def of(cls, results: FirstResults, values: np.ndarray, answerable: float | None) -> "JudgedResults":
-        weights = results.weights(answerable or 0.5)
-        expected = results.right if answerable is None else (results.right + expit(values)) / 2
-        return cls(values, results.columns[:, 0], results.right, expected, weights)
-
-    def take(self, chosen: np.ndarray) -> "JudgedResults":
-        return JudgedResults(*(each[chosen] for each in self))
-
-    def cutoffs(self, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cutoffs for some rates of false accepts, and the shares of right results that they keep."""
-        return Roc(self.values, self.expected).cutoffs(self.weights, rates)
-
-
-def _fitted(
-    scores: SearchScores, blocks: tuple[np.ndarray, np.ndarray], answerable: float | None, seed: int, facts: Any
-) -> tuple[MatchModel, JudgedResults]:
-    """Fit the model of one direction, and find its cutoffs on items that it was not fitted on.
-
-    Without each block of items, as queries and in the index, the model is fitted again. It judges the queries of the
-    block, and its own cutoffs give the standard errors, by the jackknife.
-
-    Args:
-        scores: The scores of all queries.
-        blocks: The blocks of the queries, (q,), and of the items, (m,); −1 for items that are never left out.
-        answerable: Share of queries with an answer; None if no right results are known. Then the cutoffs are for the
-            z-score of `features`.
-        seed: Seed of the subsets.
-        facts: Further fields of the model.
-    """
-    results = first_results(scores, seed)
-    results = results if answerable is not None else results.take(~results.answerable)
-    values, replicates = np.empty(len(results.size)), []
-    for block in range(BLOCKS):
-        queries, items = (each == block for each in blocks)
-        part = first_results(scores.without(items), seed, ~queries)
-        part = part if answerable is not None else part.take(~part.answerable)
-        model = _logistic(part, answerable)
-        held_out = queries[results.query]
-        values[held_out] = _values(model, results.columns[held_out])
-        judged = JudgedResults.of(part, _values(model, part.columns), answerable)
-        replicates.append(_numbers(judged.take(part.size == part.size.max()), answerable))
-    judged = JudgedResults.of(results, values, answerable)
-    sizes = np.unique(results.size).tolist()
-    curves = [judged.take(results.size == size).cutoffs(GRID) for size in sizes]
-    judged = judged.take(results.size == sizes[-1])
-    numbers = _numbers(judged, answerable)
-    errors = {name: jackknife(each[name] for each in replicates) for name in numbers}
-    identifies = answerable is None or (
-        judged.right.sum() >= LEAST_RIGHT and numbers["auc"] - SURE * errors["auc"] > 0.5
-    )
-    model = MatchModel(
-        **facts,
-        answerable=answerable,
-        coefficients=_logistic(results, answerable),
-        identifies=bool(identifies),
-        sizes=tuple(sizes),
-        false_accepts=tuple(GRID.tolist()),
-        cutoffs=tuple(tuple(cutoffs.tolist()) for cutoffs, _ in curves),
-        shares_kept=tuple(tuple(kept.tolist()) for _, kept in curves if answerable is not None),
-        scores=(float(judged.cosines.min()), float(judged.cosines.max())),
-        numbers={name: _interval(name, value, errors[name], answerable) for name, value in numbers.items()},
-    )
-    return model, judged
-
-
-def _interval(name: str, value: float, error: float, answerable: float | None) -> Interval:
-    """Return the value and the ends of its 90% interval; shares and probabilities lie between 0 and 1."""
-    low, high = value - Z * error, value + Z * error
-    if answerable is None or name.startswith(("cutoff[cosine]", "best[cosine]")):
-        return value, low, high
-    return value, max(low, 0.0), min(high, 1.0)
-
-
-def _values(coefficients: tuple[float, ...] | None, columns: np.ndarray) -> np.ndarray:
-    """Return the log odds of first results or, without a model, their z-scores."""
-    return columns[:, 1] if coefficients is None else coefficients[0] + columns @ np.array(coefficients[1:])
-
-
-def _logistic(results: FirstResults, answerable: float | None) -> tuple[float, ...] | None:
-    """Return the intercept and the weights of the columns; None if no right results are known.
-
-    If too few results are right, the intercept is that of their share, and the weights are 0.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    if answerable is None:
-        return None
-    right, columns, weights = results.right, results.columns, results.weights(answerable)
-    if right.sum() < LEAST_RIGHT:
-        share = (right.sum() + 0.5) / (len(right) + 1)
-        return (float(logit(share)), 0.0, 0.0, 0.0, 0.0)
-    mean = np.average(columns, axis=0, weights=weights)
-    std = np.sqrt(np.average((columns - mean) ** 2, axis=0, weights=weights)) + 1e-12
-    fit = LogisticRegression(C=RIDGE, solver="newton-cholesky")
-    fit.fit((columns - mean) / std, right, sample_weight=weights * len(np.unique(results.query)))
-    slopes = np.ravel(fit.coef_) / std
-    return (float(np.ravel(fit.intercept_)[0] - mean @ slopes), *slopes.tolist())
-
-
-def _numbers(judged: JudgedResults, answerable: float | None) -> dict[str, float]:
-    """Return the numbers of the table; without pairs, the cutoffs only."""
-    cutoffs, kept = judged.cutoffs(np.array(RATES))
-    if answerable is None:
-        return {f"cutoff@{rate:g}": float(cutoff) for rate, cutoff in zip(RATES, cutoffs, strict=True)}
-    by_cosine = Roc(judged.cosines, judged.right)
-    best, accuracy = by_cosine.most_accurate(judged.weights)
-    numbers = {
-        "right": float(np.average(judged.right, weights=judged.weights)),
-        "auc": Roc(judged.values, judged.right).auc(judged.weights),
-        "auc[cosine]": by_cosine.auc(judged.weights),
-        "best[cosine]": best,
-        "accuracy[cosine]": accuracy,
-    }
-    flat = by_cosine.cutoffs(judged.weights, np.array(RATES))
-    columns = {"cutoff": expit(cutoffs), "kept": kept, "cutoff[cosine]": flat[0], "kept[cosine]": flat[1]}
-    return numbers | {
-        f"{name}@{r:g}": float(v) for name, each in columns.items() for r, v in zip(RATES, each, strict=True)
-    }
 
 
 def _verdict(model: MatchModel) -> list[str]:

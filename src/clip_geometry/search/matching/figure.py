@@ -13,7 +13,7 @@ from clip_geometry.display.style import DASHED, DOTTED, HEIGHT, INK, MATCHING, N
 from clip_geometry.search.matching.model import MatchModel
 
 if TYPE_CHECKING:
-    from clip_geometry.search.matching import JudgedResults
+    from clip_geometry.search.matching.fit import JudgedResults
 
 BINS = 10
 

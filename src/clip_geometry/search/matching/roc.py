@@ -41,11 +41,3 @@ class Roc:
         """Return the probability that a right result has a higher score than a wrong one."""
         right, wrong = self._shares(weights)
         return float(np.sum(np.diff(wrong, prepend=0.0) * right))
-
-    def most_accurate(self, weights: np.ndarray) -> tuple[float, float]:
-        """Return the cutoff that accepts right and rejects wrong results most often, and how often it does."""
-        right, wrong = self._shares(weights)
-        share = np.average(self.right, weights=weights[self.order])
-        accuracy = share * right + (1 - share) * (1 - wrong)
-        best = int(accuracy.argmax())
-        return float(self.scores[min(best + 1, len(accuracy) - 1)]), float(accuracy[best])
