@@ -1,6 +1,6 @@
-"""Which scores tell a match, as docs/findings/match.md has them: `cg.match` against cutoffs on single scores.
+"""Which scores tell a match, as docs/match_scores.md has them: `cg.match` against cutoffs on single scores.
 
-CLIP_GEOMETRY_DATA=… python scripts/match_scores.py [--splits 20] [--json match.jsonl]     # 20 minutes on one CPU core
+CLIP_GEOMETRY_DATA=… python scripts/match_scores.py [--splits 20] [--json match.jsonl]     # 30 minutes on one CPU core
 
 Models are fitted on a random half of the items and judged on the other. There, half of the items are in the index, in
 eight draws, and every item is a query, so that half of the queries have an answer; weights give them their share
@@ -194,7 +194,7 @@ def records(splits: int) -> Iterator[dict[str, Any]]:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """The numbers of docs/findings/match.md: for each data set and direction, means over splits and shares."""
+    """The numbers of docs/match_scores.md: for each data set and direction, means over splits and shares."""
     best = rows[rows.method != "cg.match"].groupby(["data", "direction", "answerable", "seed"])
     ours = rows[rows.method == "cg.match"].set_index(["data", "direction", "answerable", "seed"])
     ours = ours.assign(flat_auc=best.auc.max(), flat_brier=best.brier.min())

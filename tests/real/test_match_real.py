@@ -63,7 +63,7 @@ def first_results(queries, items, rng):
 
 @pytest.mark.parametrize("direction", ["image_to_text", "text_to_image"])
 def test_on_the_other_half_probabilities_are_better_than_any_cosine(coco500, direction):
-    """Five of the twenty splits of docs/findings/match.md: AUC, Brier score, and the rate of false accepts."""
+    """Five of the twenty splits of docs/match_scores.md: AUC, Brier score, and the rate of false accepts."""
     rows = []
     for seed in range(5):
         rng = np.random.default_rng(seed)

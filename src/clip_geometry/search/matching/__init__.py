@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 QUERIES = 5000  # most queries per direction
-PRODUCTS = 3 * 10**9  # most scores per direction; more rows get fewer queries
+PRODUCTS = 5 * 10**9  # most scores per direction; more rows get fewer queries
 LEGEND = (
     "cutoff: a first result is accepted if its probability is higher; false accepts: share of the wrong first results "
     "(no item is right, or another one comes first) that are accepted; wrong among accepted: share of the accepted "

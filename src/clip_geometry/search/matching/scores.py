@@ -12,7 +12,7 @@ from clip_geometry.rows.matrix import unit_blocks, unit_rows
 from clip_geometry.rows.streamed import StreamedRows
 from clip_geometry.search.matching.model import features
 
-BLOCK = 8192  # rows of the index per product
+BLOCK = 1024  # rows of the index per product
 LISTED = 64  # best wrong scores kept per query, of which a quarter of the index contains two almost surely
 ANSWERS = 16  # best right scores kept per query
 DRAWS = {1.0: 1, 0.5: 4, 0.25: 8}  # share of the index: number of random subsets of it that each query searches
@@ -119,13 +119,16 @@ def search(
         if exclude_itself:
             own = np.flatnonzero((start <= numbers) & (numbers < start + len(block)))
             scores[own, numbers[own] - start] = -torch.inf
-        is_right = wanted == torch.from_numpy(item_codes[start : start + len(block)])
-        if is_right.any():
-            answers = torch.where(is_right & scores.isfinite(), scores, 0).double()
-            right_sums += torch.stack([(is_right & scores.isfinite()).sum(1), answers.sum(1), answers.square().sum(1)])
-            right = _highest(right, torch.where(is_right, scores, -torch.inf), start)
-            scores[is_right] = -torch.inf
-        wrong = _highest(wrong, scores, start)
+        codes = torch.from_numpy(item_codes[start : start + len(block)])
+        columns = torch.isin(codes, wanted).nonzero().squeeze(1)  # few of them, unless there are labels
+        if len(columns):
+            answers = scores[:, columns]
+            is_right = (wanted == codes[columns]) & answers.isfinite()
+            finite = torch.where(is_right, answers, 0).double()
+            right_sums += torch.stack([is_right.sum(1), finite.sum(1), finite.square().sum(1)])
+            _keep_highest(right, torch.where(is_right, answers, -torch.inf), start + columns)
+            scores[:, columns] = torch.where(is_right, -torch.inf, answers)
+        _keep_highest(wrong, scores, torch.arange(start, start + len(block)))
         shift = block.mean(0) if number == 0 else shift
         total += (block - shift).sum(0)
         gram += (block - shift).T @ (block - shift)
@@ -150,15 +153,14 @@ def search(
     return SearchScores(best_right, best_wrong, mean.numpy(), std.numpy(), wrong_mean.numpy(), wrong_std.numpy(), n)
 
 
-Ranked = tuple[torch.Tensor, torch.Tensor]  # scores and items of each query, (q, k), descending
-
-
-def _highest(known: Ranked, scores: torch.Tensor, start: int) -> Ranked:
-    """Return the highest scores of each query, given those of earlier blocks and a block that begins at `start`."""
-    k = known[0].shape[1]
-    here, places = scores.topk(min(k, scores.shape[1]), dim=1)
-    values, order = torch.cat([known[0], here], dim=1).topk(k, dim=1)
-    return values, torch.cat([known[1], places + start], dim=1).gather(1, order)
+def _keep_highest(known: tuple[torch.Tensor, torch.Tensor], scores: torch.Tensor, items: torch.Tensor) -> None:
+    """Update the k highest scores of each query and their items, (q, k), with the scores of further items, (q, b)."""
+    best, numbers = known
+    k = best.shape[1]
+    rows = (scores.amax(1) > best[:, -1]).nonzero().squeeze(1)  # fewer and fewer, block after block
+    highest, order = scores[rows].topk(min(k, scores.shape[1]), dim=1)
+    best[rows], order_of_both = torch.cat([best[rows], highest], dim=1).topk(k, dim=1)
+    numbers[rows] = torch.cat([numbers[rows], items[order]], dim=1).gather(1, order_of_both)
 
 
 def first_results(scores: SearchScores, seed: int, asked: np.ndarray | None = None) -> FirstResults:
