@@ -34,6 +34,9 @@ from .results import to_frame as to_frame
 from .search.checks import Finding as Finding
 from .search.diagnosis import Diagnosis as Diagnosis
 from .search.diagnosis import diagnose as diagnose
+from .search.matching import Match as Match
+from .search.matching import match as match
+from .search.matching import read_match as read_match
 from .transforms.pipeline import Pipeline as Pipeline
 
 __version__: str

@@ -28,6 +28,7 @@ COMMANDS = {
     "export": stores.export,
     "compare": measure.compare,
     "diagnose": index.diagnose,
+    "match": index.match,
     "explore": index.explore,
     "list": lists.list_names,
     "doctor": doctor.doctor,

@@ -142,7 +142,7 @@ def apply(
 
 
 def ship(
-    map_file: Annotated[Path, Argument(metavar="MAP", help="a map that fit wrote, or a saved repair")],
+    map_file: Annotated[Path, Argument(metavar="MAP", help="a map that fit wrote, a repair, or models of match")],
     paths: Annotated[list[Path] | None, Argument(metavar="IMAGE [TEXT]", help="rows of the index, for faiss")] = None,
     *,
     out: options.NewFolder,
@@ -150,9 +150,9 @@ def ship(
     modality: options.Modality = None,
     no_normalize: options.NoNormalize = False,
 ) -> None:
-    """Writes a map or a repair as an index, a model or a script.
+    """Writes a map, a repair or match models for other programs.
 
-    Other programs can use these without clip-geometry.
+    These need no clip-geometry.
 
     faiss: an index of the given rows, and transforms for raw queries. onnx: models that take raw rows. numpy: a short
     script with its constants.
@@ -163,6 +163,14 @@ def ship(
     paths = paths or []
     options.check_paths(*paths)
     require_new_folder(out)
+    if map_file.suffix == ".json":
+        from clip_geometry.search.shipping import write_match
+
+        if paths or modality or no_normalize:
+            raise InputError("match models hold no rows; leave out FOLDER, --as and --no-normalize")
+        for name, says in {**write_match(cg.read_match(map_file), to, out), to: str(out)}.items():
+            _print(f"{name}: {says}")
+        return
     _check_dimensions(existing_file(map_file, MAP), paths, modality)
 
     from clip_geometry.io.sources import read_sets, read_sides
