@@ -25,6 +25,7 @@ from clip_geometry.transforms.pipeline import Pipeline
 RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]  # unit rows of the old and the new model
 Side: TypeAlias = Literal["items", "queries"]
+SIDES: tuple[Side, ...] = get_args(Side)
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
 LEAST = 200  # fewest re-embedded rows
@@ -162,7 +163,7 @@ def map_index(
         >>> index_map.recall > 0.9
         True
     """
-    if side not in get_args(Side):
+    if side not in SIDES:
         raise InputError(f"side = {shown(side)}; expected items or queries")
     old = np.asarray(old if len(getattr(old, "shape", ())) == 2 else as_matrix(old, name="old"))
     unit = Normalize()
