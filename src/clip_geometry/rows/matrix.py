@@ -194,6 +194,7 @@ def unit_blocks(x: Float[Matrix, "n d"], *, name: str = "x", size: int = 1024) -
 
 
 def _unit(block: Float[Tensor, "b d"], name: str, numbers: Numbers) -> Float[Tensor, "b d"]:
+    """Scale rows to length 1; raise RowError with the number of the first zero row."""
     # dividing by the largest entry first keeps the squares of rows of any scale in range
     largest = block.detach().abs().amax(1, keepdim=True)
     if (largest == 0).any():

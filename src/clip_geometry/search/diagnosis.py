@@ -231,7 +231,7 @@ def diagnose(
 
 
 def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:
-    """Return the rows that have a direction; rows that pair by position keep their partners."""
+    """Return the sets without zero and non-finite rows; sets that pair by position lose whole pairs."""
     without_ids = all(embeddings.item_id is None for embeddings in sets.values())
     by_position = without_ids and len({len(embeddings) for embeddings in sets.values()}) == 1
     all_valid = all(context.valid(name).all() for name in sets)
