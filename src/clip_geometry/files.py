@@ -168,6 +168,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _remove(path: Path) -> None:
+    """Remove a file, or a folder with its content."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -286,6 +287,7 @@ def claimed(path: Path) -> Iterator[Path]:
 
 
 def _require_new_file(path: Path) -> None:
+    """Raise InputError unless a new file can be written at the path."""
     require_folders_above(path)
     with _explained(path):  # a circular link, for example
         try:

@@ -33,7 +33,8 @@ class Record(dict[str, Any]):
             `without`, the values without each block of items, from which the standard error is computed; `low` and
             `high`, the 95% interval of a proportion such as recall, and `by_item`, its value for each item;
             `item_blocks`, which is equal if two records have the same items in the same blocks; `items_from`, "ids" or
-            a digest of rows without ids; `scaling` and `expected`, the values by size and at full size; and others.
+            a digest of rows without ids; `scaling`, the values in smaller samples, and `expected`, the
+            predicted value at full size; and others.
 
     Example:
         >>> from clip_geometry import Record

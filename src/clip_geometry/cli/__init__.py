@@ -86,6 +86,7 @@ for name, command in COMMANDS.items():
 
 
 def _print_version(is_given: bool) -> None:
+    """Print the version and exit, for the option --version."""
     if is_given:
         from importlib.metadata import version
 
@@ -98,7 +99,7 @@ def _global(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks of errors; may be given anywhere")] = False,
 ) -> None:
-    pass
+    pass  # typer calls this before the subcommand; it only declares the options of the whole command
 
 
 def main() -> None:
@@ -148,7 +149,7 @@ def _flush() -> None:
 
 
 def _on_one_line(show_foreign: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that shows warnings of this package like errors, each of them once."""
+    """Return a replacement for `warnings.showwarning` that prints warnings of this package on one line, each once."""
     seen = set()
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -167,6 +168,7 @@ def _report(message: str) -> None:
 
 
 def _run() -> None:
+    """Run the command line, and exit with status 2 and one sentence after an error of the user."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         status = app(args=arguments, prog_name="clip-geometry", standalone_mode=False)
@@ -189,6 +191,7 @@ def _run() -> None:
 
 
 def _report_usage_error(error: Any) -> None:
+    """Print the message of a typer error and a hint at --help; without any command, print the help."""
     if type(error).__name__ == "NoArgsIsHelpError":  # no command was given
         with suppress(BrokenPipeError):  # `| head` has seen enough
             print(error.format_message())

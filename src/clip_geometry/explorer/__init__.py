@@ -162,6 +162,7 @@ def explore(
 
 
 def _title(points: Points, source: Any) -> str:
+    """Return the default title: data set and model, or else the name of the folder."""
     manifests = [embeddings.provenance for embeddings in points.sets.values()]
     model = next((str(manifest["model"]) for manifest in manifests if manifest.get("model")), None)
     dataset = next((str(manifest["dataset"]) for manifest in manifests if manifest.get("dataset")), None)

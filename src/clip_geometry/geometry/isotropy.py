@@ -122,6 +122,7 @@ def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
 
 
 def _remark_on_basis(x: Rows) -> str | None:
+    """Return the remark that the basis is arbitrary if there are fewer rows than dimensions."""
     n, d = as_matrix(x).shape
     if n >= d:
         return None

@@ -101,9 +101,9 @@ def standard_error(
 
 
 def _sampled(measure: Measure | None, sets: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Split the sets into those that are sampled and those that stay whole.
+    """Split the sets into those that are resampled and those that stay whole.
 
-    Class texts stay whole, because a class is missing without its text.
+    Class texts stay whole, because without its text a class would be missing.
     """
     if measure is None:
         for k, rows in enumerate(sets, 1):

@@ -196,6 +196,7 @@ def unit_blocks(
 
 
 def _unit(block: Float[Tensor, "b d"], name: str, numbers: Numbers) -> Float[Tensor, "b d"]:
+    """Scale rows to length 1; raise RowError with the number of the first zero row."""
     # dividing by the largest entry first keeps the squares of rows of any scale in range
     largest = block.detach().abs().amax(1, keepdim=True)
     if (largest == 0).any():

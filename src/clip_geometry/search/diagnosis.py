@@ -165,10 +165,10 @@ def diagnose(
         ids: The item of each row. Without labels, rows of one item are relevant to each other.
         other: Another split of the same data, given as `image`. Copies of its rows in this one are leakage.
         relevant: What makes items relevant if both are known: "labels" or "pairs".
-        want: The goal. "both": a list with relevant items of both modalities, judged by the number "both". This is the
-            mean of the share of relevant items found and the share of own-modality results kept in the top ten,
-            counting up to four per modality. "pairs": the relevant item of another modality, judged by its reciprocal
-            rank, "mrr"; results of the query's own modality do not count.
+        want: The goal of a search. "both": a top ten with relevant items of both modalities. Its number, "both", is the
+            mean of two shares: the relevant items of other modalities that are found, and the relevant items of the
+            query's own modality that are kept. Up to four items of each count. "pairs": the relevant item of another
+            modality; its number, "mrr", is the mean reciprocal rank of that item.
         repairs: Names of the repairs to compare; default: those of `compare_repairs`. An empty list compares none.
         splits: Number of random halves.
         seed: Seed of the samples, null values and splits.
@@ -231,7 +231,7 @@ def diagnose(
 
 
 def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:
-    """Return the rows that have a direction; rows that pair by position keep their partners."""
+    """Return the sets without zero and non-finite rows; sets that pair by position lose whole pairs."""
     without_ids = all(embeddings.item_id is None for embeddings in sets.values())
     by_position = without_ids and len({len(embeddings) for embeddings in sets.values()}) == 1
     all_valid = all(context.valid(name).all() for name in sets)

@@ -119,19 +119,19 @@ def map_index(
 ) -> IndexMap:
     """Fit a map that lets an index of old embeddings serve a new model, and predict its recall.
 
-    You re-embed a random sample of about 1,000 items of the index with the new model. Several maps are fitted on these
-    pairs and compared by recall on pairs that they were not fitted on (adapters as in Vejendla 2025, arXiv:2509.23471);
-    the best one is fitted on all pairs. Rows are scaled to unit length before and after the map, and neighbors are
-    nearest by cosine.
+    You embed a random sample of about 1,000 items of the index again, with the new model. This gives pairs of old and
+    new rows. Several maps are fitted on a part of the pairs and compared by recall on the other pairs (adapters as in
+    Vejendla 2025, arXiv:2509.23471). The best map is fitted on all pairs. Rows are scaled to unit length before and
+    after the map, and neighbors are nearest by cosine.
 
     Recall is the share of a query's k nearest items, in an index re-embedded as a whole, that are also among the k
     nearest in the mapped index. It is predicted without such an index: the rank of a mapped row among all items is
-    known, and so is the true cosine of a re-embedded row with the query. The re-embedded rows that belong to the k
-    nearest are recognized by a cosine above the k-th cosine of the whole index. This cosine is estimated for each query
-    from its nearest re-embedded rows and its k-th mapped cosine, so that on average a share k/N of the rows is above
-    it. For the prediction, maps are fitted on rows that belong to neither the query nor the item. The re-embedded rows
-    themselves, a small share of the index, count as items that the map was fitted on. The interval is that of
-    a jackknife over items and queries, widened by Bonferroni's correction for the number of candidates.
+    known, and so is the true cosine of a re-embedded row with the query. A re-embedded row counts as one of the k
+    nearest if its cosine is above a threshold, the k-th cosine of the whole index. The threshold is estimated for each
+    query from its nearest re-embedded rows and its k-th mapped cosine, so that on average a share k/N of the rows is
+    above it. The prediction is cross-validated: the map that scores a query and an item is fitted on pairs that contain
+    neither of them. Only the small share of the index that was embedded again counts as fitted. The interval is that
+    of a jackknife over items and queries, widened by Bonferroni's correction for the number of candidates.
 
     Args:
         old: (N, d) all rows of the index.
@@ -143,7 +143,7 @@ def map_index(
         queries: (q, e) queries of the new model, such as texts for an index of images. By default, queries are assumed
             to be like the items, and the re-embedded rows serve as queries, each excluded from its own results.
         k: Number of neighbors, at most N/4.
-        candidates: Pipeline steps that are fitted on pairs, without a direction, such as "ridge(0.1)".
+        candidates: Pipeline steps that are fitted on pairs, such as "ridge(0.1)"; they take no direction in brackets.
         seed: Seed of the folds and the groups of the jackknife.
 
     Returns:
@@ -282,9 +282,7 @@ def _applicable(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]
     for step in parse_pipeline(candidates):
         kind = transforms[step.name]
         if not issubclass(kind, PairedTransform) or step.scope:
-            raise InputError(
-                f"candidate {step}; expected a map fitted on pairs, without a direction, such as ridge(0.1)"
-            )
+            raise InputError(f"candidate {step}; expected a map fitted on pairs, without brackets, such as ridge(0.1)")
         rank = dict(step.parameters).get("rank") or 0
         if (d == e or not kind.one_space) and rank < min(d, e, n // 2):
             applicable.append(str(step))

@@ -182,6 +182,7 @@ def _launch(
     *,
     within: bool,
 ) -> Float[Tensor, " m"]:
+    """Run the Triton kernel: sum the distances of each row to the rows in its span of columns, as in `_spans`."""
     (padded, d), k = exact.shape, len(bounds) - 1
     labels = torch.nn.functional.pad(codes.int(), (0, padded - len(codes)), value=k)
     edges = torch.tensor(bounds, dtype=torch.int32, device=exact.device)

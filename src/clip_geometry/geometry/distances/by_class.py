@@ -112,6 +112,7 @@ def _in_blocks(sorted_rows: _SortedRows, block_size: int) -> tuple[Float[Tensor,
 
 
 def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: bool) -> _SortedRows:
+    """Sort rows by class, largest class first, and scale them so that float32 squares stay in range."""
     sizes, by_size = torch.bincount(codes, minlength=k).sort(descending=True, stable=True)
     codes, order = by_size.argsort()[codes].sort(stable=True)
     # float16 and bfloat16 rows are converted to float32
@@ -122,6 +123,7 @@ def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: 
 
 
 def _runs(sorted_rows: _SortedRows, block_size: int) -> list[_Run]:
+    """Group consecutive classes into runs of at most `block_size` rows; a larger class is split into blocks."""
     starts = [0]
     for c in range(1, len(sorted_rows.bounds) - 1):
         if sorted_rows.bounds[c + 1] - sorted_rows.bounds[starts[-1]] > block_size:
