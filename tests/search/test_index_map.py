@@ -132,7 +132,7 @@ def test_few_pairs_are_said():
         ({"candidates": ["ridge(0.1, rank=500)"]}, r"no candidate suits .*; give one such as ridge\(0.1\)"),
         (
             {"candidates": ["ridge[a-to-b]"]},
-            r"candidate ridge\[a-to-b\]; expected a map fitted on pairs, without a dir",
+            r"candidate ridge\[a-to-b\]; expected a map fitted on pairs, without brackets",
         ),
     ],
 )

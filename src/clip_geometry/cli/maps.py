@@ -224,7 +224,7 @@ def migrate(
         _print(f"apply it: clip-geometry apply {write} {source}")
 
 
-def _only(path: Path, modality: str | None) -> cg.Embeddings:
+def _only(path: Path, modality: str | None) -> "cg.Embeddings":
     """Return the only set in a file or folder, or the one of a modality."""
     from clip_geometry.io.sources import read
 
@@ -236,7 +236,7 @@ def _only(path: Path, modality: str | None) -> cg.Embeddings:
     return next(iter(sets.values()))
 
 
-def _rows_of(index: cg.Embeddings, sample: cg.Embeddings, rows: Path | None) -> "np.ndarray":
+def _rows_of(index: "cg.Embeddings", sample: "cg.Embeddings", rows: Path | None) -> "np.ndarray":
     """Return the number in the index of each row of the sample, (s,), from a file or from the ids of both."""
     import numpy as np
 
