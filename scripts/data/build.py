@@ -4,15 +4,14 @@ Needs torchvision, and nltk and datasets for the texts. The folder is described 
 tested, and no result was compared with the folder that the tests use.
 """
 
+import argparse
 import json
 from pathlib import Path
 
-import nltk
 import numpy as np
 import pandas as pd
 import torch
 import yaml
-from datasets import load_dataset
 from torchvision.datasets import CIFAR10, CIFAR100
 
 from clip_geometry.data.tables import read_lines
@@ -65,6 +64,9 @@ def tagged(sentences):
 
 
 def texts_and_words():
+    import nltk  # neither is a dependency of the package
+    from datasets import load_dataset
+
     for name in ("brown", "treebank", "sentence_polarity"):
         nltk.download(name)
     from nltk.corpus import brown, sentence_polarity, treebank
@@ -105,6 +107,7 @@ def texts_and_words():
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     captions()
     embeddings()
     texts_and_words()

@@ -58,7 +58,10 @@ def test_errors_are_one_sentence(refused, folder):
         ("match image.npy text.npy --write m.safetensors", "is not a .json file"),
         ("match image.npy text.npy --figure m.jpeg", "is not a .png or .svg or .pdf file"),
         ("match image.npy --anchors other.npy", "--anchors other.npy names no modality"),
-        ("match image.npy --anchors text=other.npy --figure m.png", "there are no results to draw"),
+        (
+            "match image.npy --anchors text=other.npy --figure m.png",
+            "there is no figure for models that were fitted without pairs",
+        ),
         ("match nowhere.npy", "nowhere.npy does not exist"),
         ("ship maps.json -o out --to numpy", "no match models"),
         ("ship maps.json image.npy -o out --to faiss", "match models hold no rows"),

@@ -24,6 +24,7 @@ COMMANDS = {
     "embed": stores.embed,
     "fit": maps.fit,
     "apply": maps.apply,
+    "migrate": maps.migrate,
     "ship": maps.ship,
     "export": stores.export,
     "compare": measure.compare,

@@ -150,7 +150,10 @@ def match(
     paths: options.Sources,
     labels: options.SetLabels = None,
     answerable: Annotated[
-        float, Option(help="share of the queries that have an answer; a fact about your users", min=0.001, max=0.999)
+        float,
+        Option(
+            help="share of the queries that have an answer, such as 0.3; a fact about your users", min=0.001, max=0.999
+        ),
     ] = 0.5,
     relevant: Annotated[Literal["labels", "pairs"] | None, Option(help="what a query should find")] = None,
     anchors: Annotated[
@@ -197,7 +200,9 @@ def match(
         if write is not None:
             fitted.save(targets[write])
             said.append(f"models: {write}")
-            said.append(f"in Python: cg.read_match({str(write)!r})[{next(iter(fitted))!r}].probability(top, …)")
+            method = "accepts" if anchors else "probability"
+            usable = [direction for direction, model in fitted.items() if model.identifies]
+            said += [f"in Python: cg.read_match({str(write)!r})[{name!r}].{method}(top, …)" for name in usable[:1]]
     fitted.table().print()
     for line in said:
         say(line)

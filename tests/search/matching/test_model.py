@@ -130,7 +130,7 @@ def test_a_file_gives_the_same_models_and_no_figure(fitted, tmp_path):
     read = cg.read_match(tmp_path / "match.json")
     assert read.models == fitted.models and read.verdict == fitted.verdict
     assert (tmp_path / "match.json").stat().st_size < 60_000
-    with pytest.raises(InputError, match="no results to draw"):
+    with pytest.raises(InputError, match="no figure for models"):
         read.figure()
 
 

@@ -37,7 +37,10 @@ LEGEND = (
     "(no item is right, or another one comes first) that are accepted; wrong among accepted: share of the accepted "
     "results that are wrong; in brackets: 90% interval over items"
 )
-Z_LEGEND = "cutoff: a first result is accepted if its z-score is higher; false accepts: share of the anchors accepted"
+Z_LEGEND = (
+    "cutoff: a first result is accepted if its z-score, divided by √(2 log m) for m items, is higher; false accepts: "
+    "share of the queries without an answer whose first result is accepted"
+)
 FLAT = 1e-6  # standard deviation of equal scores in float32
 
 
@@ -139,7 +142,7 @@ class Match(Mapping[str, MatchModel]):
 
         drawn = {name: each for name, each in self._results.items() if self.models[name].coefficients is not None}
         if not drawn:
-            raise InputError("there are no results to draw: the models were read from a file or fitted without pairs")
+            raise InputError("there is no figure for models that were fitted without pairs or read from a file")
         return draw(self.models, drawn)
 
     def save(self, path: str | Path) -> None:
@@ -291,7 +294,8 @@ def _verdict(model: MatchModel) -> list[str]:
         return [
             f"No right results are known for {queries} among {model.item} items: there are no probabilities, only "
             "cutoffs for a rate of false accepts.",
-            f"At most 5% of the queries without an answer have a z-score beyond {numbers['cutoff@0.05'][0]:.3f}.",
+            "For 5% of the queries without an answer, the z-score of the first result, divided by √(2 log m), exceeds "
+            f"{numbers['cutoff@0.05'][0]:.3f}.",
         ]
     right, low, high = map(percent, numbers["right"])
     premise = (
@@ -304,7 +308,8 @@ def _verdict(model: MatchModel) -> list[str]:
             reason = "too few are right to learn from"
         return [
             f"Scores cannot identify matches of {queries} among {model.item} items: no cutoff is offered.",
-            f"{premise}, the first result is right for {right} ({low} to {high}), and {reason}.",
+            f"{premise}, the first result is right for {right} ({low} to {high}), and {reason}; check that row k of "
+            "each file is the same item, and that the index has no copies.",
         ]
     kept, flat = numbers["kept@0.05"], numbers["kept[cosine]@0.05"]
     return [

@@ -50,9 +50,10 @@ def relevance(
         return codes, codes if len(np.unique(codes[name])) >= MANY_ITEMS else rows
     index = MixedIndex.of(sets, relevant)
     if index.by is None:
+        sizes = ", ".join(f"{len(each)} {name} rows" for name, each in sets.items())
         raise InputError(
-            "no item is known to be right: the rows do not pair and have no labels; give common ids or labels, or "
-            "anchors={modality: rows that match nothing}"
+            f"no item is known to be right: the rows do not pair and have no labels ({sizes}); give as many rows of "
+            "each modality, common ids, or labels, or anchors={modality: rows that match nothing}"
         )
     if index.by == "labels":  # rows of one label are one item, unless there are few labels, such as classes
         labels = len(np.unique(np.concatenate(list(index.codes.values()))))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clip_geometry.search.matching.fit import JudgedResults
 
 BINS = 10
+TITLES = ("Reliability (bars: 90%)", "Risk and coverage", "Probabilities", "Cosines")
 
 
 @styled
@@ -25,6 +26,9 @@ def draw(models: Mapping[str, MatchModel], results: "Mapping[str, JudgedResults]
     grid = figure.subplots(len(results), 4, squeeze=False)
     for panels, (direction, judged) in zip(grid, results.items(), strict=True):
         model = models[direction]
+        if direction == next(iter(results)):
+            for axes, title in zip(panels, TITLES, strict=True):
+                axes.set_title(title, fontsize=8)
         _reliability(panels[0], judged)
         panels[0].set_ylabel(f"{model.query} → {model.item}\nshare that is right")
         _risk(panels[1], judged)
@@ -72,15 +76,15 @@ def _risk(axes: Axes, judged: "JudgedResults") -> None:
             linestyle=style,
             label=label,
         )
-    axes.set(xlim=(0, 1.02), ylim=(-0.02, 1.02), xlabel="share accepted", ylabel="share wrong among them")
+    axes.set(xlim=(0, 1.02), ylim=(-0.02, 1.02), xlabel="share accepted", ylabel="share wrong among the accepted")
     axes.legend(loc="lower right", fontsize=7)
 
 
 def _distributions(axes: Axes, scores: np.ndarray, right: np.ndarray, weights: np.ndarray, label: str) -> None:
-    """Draw histograms of the scores of right and wrong first results, each with area 1."""
+    """Draw histograms of the scores of right and wrong first results, whose heights add up to 1 together."""
     edges = np.linspace(scores.min(), scores.max() + 1e-9, 31)
     for name, chosen, color in (("right", right, MATCHING), ("wrong", ~right, NEUTRAL)):
         if chosen.any():
-            density = np.histogram(scores[chosen], edges, weights=weights[chosen], density=True)[0]
-            axes.stairs(density, edges, fill=True, alpha=0.5, color=color, label=name)
-    axes.set(xlabel=label, yticks=[], ylabel="density")
+            shares = np.histogram(scores[chosen], edges, weights=weights[chosen] / weights.sum())[0]
+            axes.stairs(shares, edges, fill=True, alpha=0.5, color=color, label=name)
+    axes.set(xlabel=label, ylabel="share of the results")
