@@ -24,8 +24,8 @@ from clip_geometry.transforms.pipeline import Pipeline
 
 RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]  # unit rows of the old and the new model
-Side: TypeAlias = Literal["items", "queries"]
-SIDES: tuple[Side, ...] = get_args(Side)
+MappedSide: TypeAlias = Literal["items", "queries"]
+SIDES: tuple[MappedSide, ...] = get_args(MappedSide)
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
 LEAST = 200  # fewest re-embedded rows
@@ -75,7 +75,7 @@ class IndexMap:
         ('ridge(alpha=0.001)', 0.8)
     """
 
-    side: Side
+    side: MappedSide
     fitted: Pipeline
     recall: float
     standard_error: float
@@ -111,7 +111,7 @@ def map_index(
     new: Any,
     rows: Any,
     *,
-    side: Side = "items",
+    side: MappedSide = "items",
     queries: Any = None,
     k: int = 10,
     candidates: Sequence[str] = CANDIDATES,
@@ -255,7 +255,7 @@ def _without_itself(cosines: np.ndarray, queries: Any) -> np.ndarray:
     return cosines
 
 
-def _fitted_maps(steps: str, side: Side, pairs: Pairs, subset: np.ndarray) -> tuple[RowFunction, RowFunction]:
+def _fitted_maps(steps: str, side: MappedSide, pairs: Pairs, subset: np.ndarray) -> tuple[RowFunction, RowFunction]:
     """Return the functions that take unit rows of queries and of items into one space; one of them changes nothing.
 
     The other one is the map, fitted on a subset of the pairs, and scales to unit length.
@@ -292,7 +292,13 @@ def _applicable(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]
 
 
 def _evaluated(
-    steps: str, side: Side, pairs: Pairs, query_rows: np.ndarray, folds: np.ndarray, query_folds: np.ndarray, k: int
+    steps: str,
+    side: MappedSide,
+    pairs: Pairs,
+    query_rows: np.ndarray,
+    folds: np.ndarray,
+    query_folds: np.ndarray,
+    k: int,
 ) -> TriedMap:
     """Measure recall within each fifth of the pairs, with a map fitted on the other pairs."""
     k = max(1, min(k, len(folds) // 50))
