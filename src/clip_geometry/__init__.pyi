@@ -34,6 +34,10 @@ from .results import to_frame as to_frame
 from .search.checks import Finding as Finding
 from .search.diagnosis import Diagnosis as Diagnosis
 from .search.diagnosis import diagnose as diagnose
+from .search.monitoring import Baseline as Baseline
+from .search.monitoring import GateCheck as GateCheck
+from .search.monitoring import gate as gate
+from .search.monitoring import read_gate as read_gate
 from .transforms.pipeline import Pipeline as Pipeline
 
 __version__: str
