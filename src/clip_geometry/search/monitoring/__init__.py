@@ -1,7 +1,8 @@
 """Baselines: whether an index is still what it was, and if not, what changed."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from clip_geometry.config import Config, digest, validate
-from clip_geometry.embeddings import Embeddings, in_order
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_json
 from clip_geometry.io.reading import parse_json
 from clip_geometry.measuring.given import given_sets
@@ -31,7 +32,7 @@ from clip_geometry.search.monitoring.decision import (
     matched,
     severest,
 )
-from clip_geometry.search.monitoring.profile import Observed, Profile, keys_of, observe, profile_of
+from clip_geometry.search.monitoring.profile import Observed, Profile, keys_of, observe, profile_of, unit_rows
 
 if TYPE_CHECKING:
     from clip_geometry.display.table import Table
@@ -106,6 +107,11 @@ class GateCheck:
             for each in self.changes
         ]
         return pd.DataFrame(lines, columns=columns)
+
+    def to_json(self) -> str:
+        """Return the result as JSON."""
+        facts = {"kind": self.kind, "changed": self.changed, "verdict": self.verdict, "shapes": self.shapes}
+        return json.dumps({**facts, "changes": [asdict(each) for each in self.changes]}, ensure_ascii=False, indent=1)
 
     def table(self) -> "Table":
         """Return the changes of each set as a table, with the verdict."""
@@ -215,7 +221,7 @@ class Baseline(Mapping[str, Profile]):
         for modality, observed in seen.items():
             profile = self[modality]
             same = matched(profile, observed, keys[modality])
-            unit = context.unit_rows(modality, same.canaries[:, 1])
+            unit = unit_rows(context, modality, same.canaries[:, 1])
             changes += [replace(each, modality=modality) for each in explain(modality, profile, observed, unit, same, error)]
         changes += _disagreeing(self.profiles, seen, keys)
         changes += self._queries(queries) if queries is not None else []
@@ -224,7 +230,7 @@ class Baseline(Mapping[str, Profile]):
     def _require(self, sets: Mapping[str, Embeddings]) -> None:
         if sets.keys() != self.profiles.keys():
             raise InputError(
-                f"the sets are {listed(in_order(sets))}, and those of the baseline {listed(in_order(self.profiles))}; give "
+                f"the sets are {listed(sets)}, and those of the baseline {listed(self.profiles)}; give "
                 "the same sets, or make a new baseline"
             )
         for name, embeddings in sets.items():
@@ -251,7 +257,7 @@ class Baseline(Mapping[str, Profile]):
         for modality, rows in given_sets(queries).items():
             if modality not in self.profiles:
                 raise InputError(
-                    f"the queries are {modality} rows, and the baseline has {listed(in_order(self.profiles))}; make the "
+                    f"the queries are {modality} rows, and the baseline has {listed(self.profiles)}; make the "
                     f"baseline with a log of {modality} queries as one of its sets"
                 )
             share = foreign_share(self[modality], rows)

@@ -36,6 +36,8 @@ SLIGHT = 0.5  # largest distance of a poisoned row from the original
 MOST_POISONED = 0.2  # share of edited rows; more were not edited one by one
 SIMILAR = 0.8  # median cosine after a prefix: 0.90 to 0.97; after another pooling: 0.30 to 0.61
 TOLERATED = 0.05  # share of edited rows that an index may have from day to day
+RECOGNIZED = 0.5  # median cosine of truncated texts: 0.8 or more
+LONGEST = 0.95  # probability that a truncated text is longer than another one
 LENGTH = 0.01
 DRIFT = 0.25  # tolerated drift in standard deviations of the rows
 FACTOR = 1.75  # as in the check hubs
@@ -219,7 +221,7 @@ def explain(
     rest = edited & ~np.isin(same.rows, [*foreign, *(poisoned.rows if poisoned else ())])
     others = not profile.keyed and same.share > OTHERS  # other items at the same positions
     if rest.any() and not others:
-        yield _edited(same, rest, values)
+        yield _edited(same, seen, rest, values)
     else:
         yield from _drifted(modality, profile, seen, values, error)
 
@@ -290,9 +292,7 @@ def _preprocessing(same: Matched, seen: Observed, middle: float, values: dict[st
     if len(unchanged) < 2:
         detail = "prefix" if middle > SIMILAR else "pooling"
     elif seen.texts is not None:
-        lengths = [np.array([len(str(seen.texts[row])) for row in chosen]) for chosen in (rows, unchanged)]
-        longer = float((lengths[0][:, None] > lengths[1][None]).mean())
-        detail = "truncation" if longer > 0.5 else "padding"
+        detail = "truncation" if longer(seen.texts, rows, unchanged) > 0.5 else "padding"
     else:
         detail = "padding" if same.share > OTHERS else "truncation"
     text = (
@@ -336,13 +336,24 @@ def _hubs(lists: np.ndarray, copied: np.ndarray, before: Hub, own: bool, error: 
     return np.unique(np.concatenate(rows)) if rows else np.empty(0, dtype=int)
 
 
-def _edited(same: Matched, rest: np.ndarray, values: dict[str, Any]) -> Change:
-    """Describe rows with new content; if they are many, of different preprocessing."""
+def _edited(same: Matched, seen: Observed, rest: np.ndarray, values: dict[str, Any]) -> Change:
+    """Describe rows with new content; if these are the longest texts and have only slightly changed, truncation."""
     rows = same.rows[rest]
     cosine = float(np.median(1 - np.square(same.distance[rest]) / 2))
     text = f"{len(rows):,} of {len(same.rows):,} known rows changed, to a median cosine of {cosine:.2f}."
+    values = {**values, "cosine": cosine}
+    if len(rows) >= FEWEST and cosine > RECOGNIZED and seen.texts is not None:
+        if longer(seen.texts, rows, same.rows[~same.edited]) > LONGEST:
+            text = f"{text} They are the longest texts."
+            return Change("preprocessing", "", "truncation", text, True, tuple(rows.tolist()), values)
     is_large = float(rest.mean()) > TOLERATED
-    return Change("data", "", f"{len(rows):,} rows", text, is_large, tuple(rows.tolist()), {**values, "cosine": cosine})
+    return Change("data", "", f"{len(rows):,} rows", text, is_large, tuple(rows.tolist()), values)
+
+
+def longer(texts: np.ndarray, rows: np.ndarray, others: np.ndarray) -> float:
+    """Return the probability that the text of one of the rows is longer than that of one of the others."""
+    lengths = [np.array([len(str(texts[row])) for row in chosen]) for chosen in (rows, others)]
+    return float((lengths[0][:, None] > lengths[1][None]).mean())
 
 
 def foreign_share(profile: Profile, queries: Embeddings) -> float:

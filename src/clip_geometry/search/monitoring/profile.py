@@ -14,15 +14,14 @@ from pydantic import Field, model_validator
 
 from clip_geometry.config import Config
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.registry import InputError
-from clip_geometry.rows.matrix import Matrix
-from clip_geometry.rows.streamed import StreamedRows, release
-from clip_geometry.search.checks import BLOCK, Context
+from clip_geometry.rows.streamed import release
+from clip_geometry.search.checks import BLOCK, Context, once
 from clip_geometry.search.checks.rows import grid_of
 
 CANARIES = 64
 NEAR = 10
+COPY = 1e-4  # largest distance from 1 of the cosine of copies
 AXES = 64
 WIDE = 1024  # columns from which half of the axes and canaries are stored
 SKETCH = 8  # random directions of a row's sketch
@@ -33,6 +32,8 @@ QUERIES = 1000  # most queries that look for hubs
 PRODUCTS = 250_000_000  # most cosines of such queries; at least LEAST queries are used
 LEAST = 100
 FORMAT_ROWS = 1000
+SAMPLE = 20_000  # most rows for the principal axes
+READ = 64  # rows to read at once from anywhere in a file
 
 
 class Array(Config):
@@ -95,7 +96,7 @@ class Profile(Config):
         towards: Modality → column of the sketch that belongs to its mean.
         means: Directions of those columns, (c, d).
         canaries: Unit rows, (64, d); canary_keys identify them.
-        neighbors: Keys of the ten nearest rows of each canary, (64, 10).
+        neighbors: Keys of the eleven nearest rows of each canary, (64, 11), of which it is one.
         hubs: Modality of the queries → its most frequent row.
         origin: Model and maps, where the files name them.
         seed: Seed of the random directions.
@@ -141,8 +142,7 @@ class Observed:
         mean: (d,) mean of the unit rows.
         energies: (n,) share of each row's square in the axes.
         sketches: (n, s).
-        best: (64,) largest cosine of each canary with a row.
-        best_row: (64,) that row.
+        near: (64, 11) nearest rows of each canary.
         lists: Modality of the queries → (q, 10) nearest rows.
         copied: Modality of the queries → (q,) whether most of these are copies of one row.
         labels, texts: Columns of the set, if it has them.
@@ -156,8 +156,7 @@ class Observed:
     mean: np.ndarray
     energies: np.ndarray
     sketches: np.ndarray
-    best: np.ndarray
-    best_row: np.ndarray
+    near: np.ndarray
     lists: dict[str, np.ndarray]
     copied: dict[str, np.ndarray]
     texts: np.ndarray | None
@@ -214,21 +213,22 @@ def observe(
     energies = np.empty(n, np.float32)
     sketches = np.empty((n, len(directions)), np.int16)
     total = np.zeros(d)
-    best, best_row = np.full(len(canaries), -np.inf), np.zeros(len(canaries), dtype=int)
-    matrix = np.concatenate([axes, canaries, directions]).T.astype(np.float32)
+    searches = {asking: Search(queries, NEAR + 1) for asking, queries in _queries(context, modality).items()}
+    searches[""] = Search(canaries, NEAR + 1)
+    parts = [axes, directions, *(search.queries for search in searches.values())]
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    matrix = torch.from_numpy(np.concatenate(parts).T.astype(np.float32))
     for span, rows in unit_blocks(context, modality):
-        products = rows @ matrix
-        along, cosines, coded = np.split(products, [len(axes), len(axes) + len(canaries)], axis=1)
+        along, coded, *cosines = np.split((torch.from_numpy(rows) @ matrix).numpy(), ends, axis=1)
         energies[span] = np.square(along).sum(1)
         sketches[span] = np.clip(np.round(coded * (STEP * math.sqrt(d))), -32767, 32767)
         total += rows.sum(0, dtype=np.float64)
-        nearest_rows = cosines.argmax(0)
-        highest = cosines[nearest_rows, np.arange(len(canaries))]
-        better = highest > best
-        best[better], best_row[better] = highest[better], span.start + nearest_rows[better]
+        for search, block in zip(searches.values(), cosines, strict=True):
+            search.add(span.start, block.T)
+    near = searches.pop("").rows
+    lists = {asking: _without_itself(context, asking, modality, search.rows) for asking, search in searches.items()}
     lengths = context.lengths(modality)[valid]
     low, median, high = np.quantile(lengths, [0.01, 0.5, 0.99]).tolist() if len(lengths) else (0.0, 0.0, 0.0)
-    lists, copied = _lists(context, modality)
     return Observed(
         n=n,
         keys=keys_of(embeddings),
@@ -238,10 +238,9 @@ def observe(
         mean=total / max(1, valid.sum()),
         energies=energies,
         sketches=sketches,
-        best=best,
-        best_row=best_row,
+        near=near,
         lists=lists,
-        copied=copied,
+        copied={asking: _copied(context, modality, found) for asking, found in lists.items()},
         texts=embeddings.metadata.get("text"),
     )
 
@@ -251,46 +250,87 @@ def _format(context: Context, modality: str) -> str:
     numbers = sample[:: max(1, len(sample) // FORMAT_ROWS)][:FORMAT_ROWS]
     if len(numbers) < 2:
         return ""
-    grid = grid_of(np.asarray(context.sets[modality].vectors[numbers], dtype=np.float32), context.seed)
+    vectors = context.sets[modality].vectors
+    parts = []
+    for part in _parts(numbers):
+        parts.append(np.asarray(vectors[part], dtype=np.float32))
+        release(vectors)
+    grid = grid_of(np.concatenate(parts), context.seed)
     return "" if grid is None else grid.format
 
 
-def unit_matrix(context: Context, modality: str) -> Matrix:
-    """Return the unit rows, streamed if they are not in the sample; rows without a direction are zero."""
-    valid = context.valid(modality)
-    if len(context.sample(modality)) == len(valid):
-        return torch.from_numpy(context.unit(modality))
-    lengths = torch.from_numpy(np.where(valid, context.lengths(modality), 1)).float()
+class Search:
+    """The nearest rows of queries, updated block by block.
 
-    def scaled(block: torch.Tensor, numbers: Any) -> torch.Tensor:
-        chosen = lengths[numbers.start : numbers.stop] if isinstance(numbers, range | slice) else lengths[numbers]
-        return block.float() / chosen[:, None]
+    Attributes:
+        queries: (q, d) unit rows.
+        cosines, rows: (q, k) highest cosines in descending order, and the rows that have them.
+    """
 
-    return StreamedRows.of(context.sets[modality].vectors).map(scaled, context.sets[modality].dim, dtype=torch.float32)
+    def __init__(self, queries: np.ndarray, k: int):
+        self.queries = queries
+        self.cosines = np.full((len(queries), k), -np.inf, dtype=np.float32)
+        self.rows = np.zeros((len(queries), k), dtype=np.int64)
+
+    def add(self, start: int, cosines: np.ndarray) -> None:
+        """Add the cosines of further rows, (q, b), the first of which has the number `start`."""
+        k = self.rows.shape[1]
+        changed = np.flatnonzero(cosines.max(1, initial=-np.inf) > self.cosines[:, -1])
+        both = np.concatenate([self.cosines[changed], cosines[changed]], axis=1)
+        numbers = np.arange(start - k, start + cosines.shape[1])
+        order = torch.from_numpy(both).topk(k, dim=1).indices.numpy()
+        kept = np.take_along_axis(self.rows[changed], np.minimum(order, k - 1), axis=1)
+        self.cosines[changed] = np.take_along_axis(both, order, axis=1)
+        self.rows[changed] = np.where(order < k, kept, numbers[order])
 
 
-def _lists(context: Context, modality: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the ten nearest rows of queries of each modality, and which of these lists copies of one row flood."""
-    lists, copied = {}, {}
-    n = len(context.sample(modality)) if context.valid(modality).all() else 0
-    whole = unit_matrix(context, modality)
-    for asking in context.sets:
-        sample = context.sample(asking)
-        count = min(len(sample), max(LEAST, min(QUERIES, PRODUCTS // max(1, len(whole)))))
-        is_own = asking == modality
-        if count < LEAST or context.sets[asking].dim != context.sets[modality].dim or len(whole) <= NEAR + 1 or not n:
-            continue
-        chosen = np.sort(np.random.default_rng(context.seed).choice(len(sample), count, replace=False))
-        queries = torch.from_numpy(context.unit(asking)[chosen])
-        found = nearest(queries, NEAR + is_own, y=whole)[1].numpy()
-        if is_own:
-            itself = found == sample[chosen][:, None]
-            itself[~itself.any(1), -1] = True  # a copy took its place
-            found = found[~itself].reshape(count, NEAR)
-        rows = whole[torch.from_numpy(found.ravel())].numpy().reshape(*found.shape, -1)
-        copies = (np.einsum("qd,qkd->qk", rows[:, 0], rows) > 1 - 1e-4).sum(1)
-        lists[asking], copied[asking] = found, copies >= NEAR // 2
-    return lists, copied
+def _chosen(context: Context, asking: str, modality: str) -> np.ndarray:
+    """Return the row numbers of the queries of one modality among the rows of another one; empty for too few rows."""
+    sample, n = context.sample(asking), len(context.sets[modality])
+    count = min(len(sample), max(LEAST, min(QUERIES, PRODUCTS // n)))
+    if count < LEAST or n < LEAST or context.sets[asking].dim != context.sets[modality].dim:
+        return np.empty(0, dtype=np.int64)
+    return np.sort(np.random.default_rng(context.seed).choice(sample, count, replace=False))
+
+
+def _queries(context: Context, modality: str) -> dict[str, np.ndarray]:
+    chosen = {asking: _chosen(context, asking, modality) for asking in context.sets}
+    return {asking: unit_rows(context, asking, numbers) for asking, numbers in chosen.items() if len(numbers)}
+
+
+def _without_itself(context: Context, asking: str, modality: str, rows: np.ndarray) -> np.ndarray:
+    """Remove each query from its own list, (q, 11), or else the last row, because a copy took its place, (q, 10)."""
+    if asking != modality:
+        return rows[:, :NEAR]
+    itself = rows == _chosen(context, asking, modality)[:, None]
+    itself[~itself.any(1), -1] = True
+    return rows[~itself].reshape(len(rows), NEAR)
+
+
+def _copied(context: Context, modality: str, lists: np.ndarray) -> np.ndarray:
+    """Return which lists consist of copies of their first row by half, (q,)."""
+    rows = unit_rows(context, modality, lists.ravel()).reshape(*lists.shape, -1)
+    return (np.einsum("qd,qkd->qk", rows[:, 0], rows) > 1 - COPY).sum(1) >= NEAR // 2
+
+
+@once
+def _sampled_rows(context: Context, modality: str) -> np.ndarray:
+    """Return unit rows of a sample in random order."""
+    generator = np.random.default_rng(context.seed)
+    numbers = np.sort(generator.permutation(context.sample(modality))[:SAMPLE])
+    return generator.permutation(unit_rows(context, modality, numbers))
+
+
+def unit_rows(context: Context, modality: str, numbers: np.ndarray) -> np.ndarray:
+    """Like `Context.unit_rows`, with little of the file in memory."""
+    if not len(numbers):
+        return np.empty((0, context.sets[modality].dim), dtype=np.float32)
+    return np.concatenate([context.unit_rows(modality, part) for part in _parts(numbers)])
+
+
+def _parts(numbers: np.ndarray) -> list[np.ndarray]:
+    """Split row numbers into parts that are read at once; the system may map a megabyte of a file for each row."""
+    return np.array_split(numbers, -(-len(numbers) // READ))
 
 
 def hub_of(lists: np.ndarray, copied: np.ndarray) -> Hub:
@@ -314,26 +354,23 @@ def profile_of(context: Context, modality: str) -> Profile:
         )
     generator = np.random.default_rng(context.seed)
     stored = AXES if d <= WIDE else AXES // 2
-    unit = context.unit(modality)
-    chosen = generator.permutation(len(unit))[:20_000]
-    k = min(stored, d // 4, len(chosen) // 4) or 1
-    half = len(chosen) // 2
-    axes = _axes(unit[chosen[:half]], k)
-    held_out = np.square(unit[chosen[half:]] @ axes.T).sum(1)
+    unit = _sampled_rows(context, modality)
+    k = min(stored, d // 4, len(unit) // 4) or 1
+    axes = _axes(unit[::2], k)
+    held_out = np.square(unit[1::2] @ axes.T).sum(1)
     random = k / d + 3 * math.sqrt(2 * k) / d  # highest of a cone in a random direction
     cut = (min(float(np.quantile(held_out, 0.01)), 1.0) + min(random, 1.0)) / 2
-    axes = _axes(unit[chosen], k)
+    axes = _axes(unit, k)
     others = [name for name in context.sets if name != modality and context.sets[name].dim == d]
-    means = np.array([_direction(context.unit(name).mean(0)) for name in others]).reshape(len(others), d)
+    means = np.array([_direction(_sampled_rows(context, name).mean(0)) for name in others]).reshape(len(others), d)
     positions = np.sort(generator.choice(len(sample), min(CANARIES, stored, len(sample)), replace=False))
-    canaries = unit[positions]
+    canaries = unit_rows(context, modality, sample[positions])
     directions = np.concatenate([random_directions(d, context.seed), means])
     seen = observe(context, modality, axes, canaries, directions)
     size = BYTES // len(context.sets) - 2 * d * (k + len(canaries))
     room = int(np.clip(size // (8 + 2 * len(directions)), 0, CODED))
     coded = np.sort(np.union1d(generator.permutation(sample)[:room], sample[positions]))
-    covariance = _covariance(unit[chosen])
-    near = nearest(torch.from_numpy(canaries), min(NEAR + 1, seen.n), y=unit_matrix(context, modality))[1].numpy()
+    covariance = _covariance(unit)
     return Profile(
         n=seen.n,
         d=d,
@@ -342,7 +379,7 @@ def profile_of(context: Context, modality: str) -> Profile:
         lengths=seen.lengths,
         mean=Array.of(seen.mean, "<f4"),
         axes=Array.of(axes, "<f2"),
-        energies=Array.of(np.square(unit[chosen] @ axes.T).mean(0), "<f4"),
+        energies=Array.of(np.square(unit @ axes.T).mean(0), "<f4"),
         concentration=float(np.square(covariance).sum() / max(np.trace(covariance) ** 2, 1e-30)),
         cut=cut,
         below=float((held_out < cut).mean()),
@@ -352,7 +389,7 @@ def profile_of(context: Context, modality: str) -> Profile:
         means=Array.of(means, "<f4"),
         canaries=Array.of(canaries, "<f2"),
         canary_keys=Array.of(seen.keys[sample[positions]], "<u8"),
-        neighbors=Array.of(seen.keys[near[:, 1:]], "<u8"),
+        neighbors=Array.of(seen.keys[seen.near], "<u8"),
         hubs={asking: hub_of(lists, seen.copied[asking]) for asking, lists in seen.lists.items()},
         origin=origin(embeddings),
         seed=context.seed,
