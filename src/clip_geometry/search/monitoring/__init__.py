@@ -1,8 +1,8 @@
 """Baselines: whether an index is still what it was, and if not, what changed."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from clip_geometry.config import Config, digest, validate
+from clip_geometry.display.numbers import percent
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_json
 from clip_geometry.io.reading import parse_json
@@ -22,17 +23,9 @@ from clip_geometry.registry import InputError, instance, listed, shown
 from clip_geometry.rows.arguments import real_number, seed_number, whole_number
 from clip_geometry.search.checks import Context
 from clip_geometry.search.mixed_index import require_one_space
-from clip_geometry.search.monitoring.decision import (
-    Change,
-    Kind,
-    Matched,
-    by_content,
-    explain,
-    foreign_share,
-    matched,
-    severest,
-)
-from clip_geometry.search.monitoring.profile import Observed, Profile, keys_of, observe, profile_of, unit_rows
+from clip_geometry.search.monitoring.decision import Difference, Kind, SetComparison, cause, is_int8
+from clip_geometry.search.monitoring.known import keys_by_content, known_rows, neighbors_kept
+from clip_geometry.search.monitoring.profile import Observed, Profile, foreign_share, observe, profile_of, unit_rows
 
 if TYPE_CHECKING:
     from clip_geometry.display.table import Table
@@ -67,8 +60,13 @@ class GateCheck:
         kind: What the index is now: "same", "data" (same model, different data), "preprocessing", "model" (a different
             one), "mixed", "quantized", "poisoned", "queries" (from another model than the index), "ids" (wrong rows) or
             "text_length" (ordered by it).
+        cause: The `Difference` that explains the others; None if nothing differs.
         changed: Whether the gate fails. Drift within its tolerance and a few edited rows are reported, but do not fail.
-        changes: Everything that was found, as `Change`s with evidence and row numbers; empty if nothing differs.
+        differences: Everything that was found, as a `Difference` each, with evidence and row numbers.
+
+        shapes: Modality → (n, d).
+        kept: Modality → share of the ten nearest rows of the canaries that queries of the baseline's model still find;
+            without sets whose canaries are gone.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -78,18 +76,23 @@ class GateCheck:
         ('same', False)
     """
 
-    def __init__(self, changes: list[Change], shapes: Mapping[str, tuple[int, int]]):
-        self.changes = tuple(changes)
+    def __init__(
+        self,
+        differences: Sequence[Difference],
+        shapes: Mapping[str, tuple[int, int]],
+        kept: Mapping[str, float] | None = None,
+    ):
+        self.differences = tuple(differences)
         self.shapes = dict(shapes)
-        worst = severest(changes)
-        self.kind: Kind = "same" if worst is None else worst.kind
-        self.changed = any(change.changed for change in changes)
-        self._worst = worst
+        self.kept = dict(kept or {})
+        self.cause = cause(self.differences)
+        self.kind: Kind = "same" if self.cause is None else self.cause.kind
+        self.changed = any(each.changed for each in self.differences)
 
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        worst = self._worst
+        worst = self.cause
         if worst is None:
             return "Same: the index is what it was."
         text = SENTENCES[worst.kind]
@@ -100,39 +103,45 @@ class GateCheck:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The changes as a table with the columns set, kind, detail, changed, rows and evidence."""
+        """The differences as a table with the columns set, kind, detail, changed, rows and evidence."""
         columns = ["set", "kind", "detail", "changed", "rows", "evidence"]
         lines = [
             (each.modality, each.kind, each.detail, each.changed, list(each.rows), each.evidence)
-            for each in self.changes
+            for each in self.differences
         ]
         return pd.DataFrame(lines, columns=columns)
 
     def to_json(self) -> str:
         """Return the result as JSON."""
-        facts = {"kind": self.kind, "changed": self.changed, "verdict": self.verdict, "shapes": self.shapes}
-        return json.dumps({**facts, "changes": [asdict(each) for each in self.changes]}, ensure_ascii=False, indent=1)
+        facts = {name: getattr(self, name) for name in ("kind", "changed", "verdict", "shapes", "kept")}
+        facts["differences"] = [asdict(each) for each in self.differences]
+        return json.dumps(facts, ensure_ascii=False, indent=1)
 
     def table(self) -> "Table":
-        """Return the changes of each set as a table, with the verdict."""
+        """Return the differences of each set as a table, with the verdict."""
         from clip_geometry.display.table import Table, TableColumn
 
         lines = [
             [each.kind, each.detail or "–", "changed" if each.changed else "tolerated", listed(each.rows, 3)]
-            for each in self.changes
+            for each in self.differences
         ]
         groups: dict[str, list[list[str]]] = {}
-        for change, line in zip(self.changes, lines, strict=True):
+        for change, line in zip(self.differences, lines, strict=True):
             groups.setdefault(change.modality, []).append(line)
-        sizes = "; ".join(f"{n:,} {name} rows × {d}" for name, (n, d) in self.shapes.items())
+        sizes = [f"{n:,} {name} rows × {d}{self._searched(name)}" for name, (n, d) in self.shapes.items()]
         return Table(
             [TableColumn(name) for name in ("what", "detail", "gate", "rows")] if groups else [],
             groups,
             verdict=[self.verdict],
             named_groups=True,
-            heading=[sizes],
-            legend=[str(change) for change in self.changes],
+            heading=sizes,
+            legend=[str(change) for change in self.differences],
         )
+
+    def _searched(self, modality: str) -> str:
+        if modality not in self.kept:
+            return ""
+        return f"; earlier queries find {percent(self.kept[modality])} of their ten nearest rows"
 
     def __str__(self) -> str:
         return str(self.table())
@@ -165,7 +174,7 @@ class Baseline(Mapping[str, Profile]):
     def __getitem__(self, modality: str) -> Profile:
         return self.profiles[modality]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self.profiles)
 
     def __len__(self) -> int:
@@ -205,27 +214,31 @@ class Baseline(Mapping[str, Profile]):
         self._require(sets)
         error = self.error_rate / self.checks / len(sets)
         context = Context(sets, seed=seed_number(seed))
-        changes = []
+        differences = []
         seen: dict[str, Observed] = {}
         for modality, embeddings in sets.items():
             if embeddings.dim != self[modality].d:
                 text = f"The rows have {embeddings.dim} columns, and those of the baseline {self[modality].d}."
-                changes.append(Change("model", modality, "", text, True))
+                differences.append(Difference("model", modality, "", text, True))
                 continue
             profile = self[modality]
             seen[modality] = observe(
                 context, modality, profile.axes.values, profile.canaries.values, profile.directions()
             )
             give_back()
-        keys = self._keys(sets, seen)
+        keys = {modality: self._keys(modality, observed) for modality, observed in seen.items()}
+        kept = {}
         for modality, observed in seen.items():
             profile = self[modality]
-            same = matched(profile, observed, keys[modality])
-            unit = unit_rows(context, modality, same.canaries[:, 1])
-            changes += [replace(each, modality=modality) for each in explain(modality, profile, observed, unit, same, error)]
-        changes += _disagreeing(self.profiles, seen, keys)
-        changes += self._queries(queries) if queries is not None else []
-        return GateCheck(changes, {name: embeddings.vectors.shape for name, embeddings in sets.items()})
+            known = known_rows(profile, observed, keys[modality], is_int8(profile, observed))
+            if len(known.canaries):
+                kept[modality] = neighbors_kept(profile, observed, keys[modality], known)
+            unit = unit_rows(context, modality, known.canary_rows)
+            comparison = SetComparison(modality, profile, observed, known, unit, error)
+            differences += comparison.differences()
+        differences += _disagreeing(self.profiles, seen, keys)
+        differences += self._queries(queries) if queries is not None else []
+        return GateCheck(differences, {name: embeddings.vectors.shape for name, embeddings in sets.items()}, kept)
 
     def _require(self, sets: Mapping[str, Embeddings]) -> None:
         if sets.keys() != self.profiles.keys():
@@ -241,19 +254,11 @@ class Baseline(Mapping[str, Profile]):
                     "make a new baseline"
                 )
 
-    def _keys(self, sets: Mapping[str, Embeddings], seen: Mapping[str, Observed]) -> dict[str, np.ndarray]:
-        """Return the keys of all rows: of their ids, or the positions that they had in the baseline."""
-        keys = {}
-        for modality, observed in seen.items():
-            keys[modality] = observed.keys
-            if not self[modality].keyed:
-                rows = by_content(self[modality], observed)
-                keys[modality] = np.full(observed.n, np.iinfo(np.uint64).max, dtype=np.uint64)
-                keys[modality][rows[rows >= 0]] = self[modality].keys.values[rows >= 0]
-        return keys
+    def _keys(self, modality: str, observed: Observed) -> np.ndarray:
+        return observed.keys if self[modality].keyed else keys_by_content(self[modality], observed)
 
-    def _queries(self, queries: Any) -> list[Change]:
-        changes = []
+    def _queries(self, queries: Any) -> list[Difference]:
+        differences = []
         for modality, rows in given_sets(queries).items():
             if modality not in self.profiles:
                 raise InputError(
@@ -263,25 +268,27 @@ class Baseline(Mapping[str, Profile]):
             share = foreign_share(self[modality], rows)
             if share > 0.5:
                 text = f"{share:.0%} of them lie outside the principal axes of the {modality} rows of the baseline."
-                changes.append(Change("queries", modality, "", text, True))
-        return changes
+                differences.append(Difference("queries", modality, "", text, True))
+        return differences
 
 
 def _disagreeing(
     profiles: Mapping[str, Profile], seen: Mapping[str, Observed], keys: Mapping[str, np.ndarray]
-) -> list[Change]:
+) -> list[Difference]:
     """Report sets that pair by position and whose rows have moved to different positions."""
-    changes = []
+    differences = []
     for one, other in combinations([name for name in seen if not profiles[name].keyed], 2):
         if profiles[one].n != profiles[other].n:
             continue
-        common, rows, others = np.intersect1d(keys[one], keys[other], return_indices=True)
+        common, positions, others = np.intersect1d(keys[one], keys[other], return_indices=True)
         known = common < profiles[one].n
-        apart = np.flatnonzero(known & (rows != others))
+        apart = np.flatnonzero(known & (positions != others))
         if len(apart) >= 2 and known.sum() > len(profiles[one].keys.values) / 2:
             text = f"{len(apart):,} of {known.sum():,} known pairs are no longer at the same position in both sets."
-            changes.append(Change("ids", other, f"{len(apart):,} rows", text, True, tuple(others[apart].tolist())))
-    return changes
+            differences.append(
+                Difference("ids", other, f"{len(apart):,} rows", text, True, tuple(others[apart].tolist()))
+            )
+    return differences
 
 
 def gate(
@@ -300,10 +307,10 @@ def gate(
     10,000 rows, the vectors and neighbors of 64 of them (canaries), and the most frequent results of searches. Rows are
     identified by their ids, or by their positions if they have none.
 
-    Most changes are found by rows that should be equal, where chance plays no part. The drift of new data is compared
-    with a tolerance of 0.25 standard deviations of the rows: the gate fails only if the whole interval for the drift is
-    above it. The intervals of all `checks` hold together with a probability of 1 − `error_rate` (Bonferroni), whatever
-    the dependence between the checks, so the baseline can be checked every day.
+    Most differences are found by rows that should be equal, where chance plays no part. The drift of new data is
+    compared with a tolerance of 0.25 standard deviations of the rows: the gate fails only if the whole interval for the
+    drift is above it. The intervals of all `checks` hold together with a probability of 1 − `error_rate` (Bonferroni),
+    whatever the dependence between the checks, so the baseline can be checked every day.
 
     Args:
         image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
@@ -336,7 +343,7 @@ def gate(
     require_one_space(sets, "one index")
     context = Context(sets, seed=seed_number(seed))
     profiles = {}
-    for modality, embeddings in sets.items():
+    for modality in sets:
         profiles[modality] = profile_of(context, modality)
         give_back()
     return Baseline(profiles, checks, error_rate)

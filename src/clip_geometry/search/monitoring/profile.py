@@ -32,7 +32,7 @@ QUERIES = 1000  # most queries that look for hubs
 PRODUCTS = 250_000_000  # most cosines of such queries; at least LEAST queries are used
 LEAST = 100
 FORMAT_ROWS = 1000
-SAMPLE = 20_000  # most rows for the principal axes
+SAMPLE = 10_000  # most rows for the principal axes
 READ = 64  # rows to read at once from anywhere in a file
 
 
@@ -396,6 +396,14 @@ def profile_of(context: Context, modality: str) -> Profile:
     )
 
 
+def foreign_share(profile: Profile, queries: Embeddings) -> float:
+    """Return the share of queries that lie outside the principal axes of a set; 1 if their dimension differs."""
+    if queries.dim != profile.d:
+        return 1.0
+    unit = _sampled_rows(Context({"queries": queries}), "queries")
+    return float((np.square(unit @ profile.axes.values.T).sum(1) < profile.cut).mean())
+
+
 def origin(embeddings: Embeddings) -> dict[str, str]:
     """Return the model and the maps of the rows, where their provenance names them."""
     found = {name: embeddings.provenance.get(name) for name in ("model", "maps")}
@@ -414,4 +422,3 @@ def _covariance(unit: np.ndarray) -> np.ndarray:
 
 def _direction(mean: np.ndarray) -> np.ndarray:
     return mean / max(float(np.linalg.norm(mean)), 1e-12)
-
