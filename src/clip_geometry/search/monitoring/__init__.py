@@ -227,15 +227,18 @@ class Baseline(Mapping[str, Profile]):
             )
             give_back()
         keys = {modality: self._keys(modality, observed) for modality, observed in seen.items()}
-        kept = {}
+        kept: dict[str, float] = {}
+        comparisons = []
         for modality, observed in seen.items():
             profile = self[modality]
             known = known_rows(profile, observed, keys[modality], is_int8(profile, observed))
             if len(known.canaries):
                 kept[modality] = neighbors_kept(profile, observed, keys[modality], known)
             unit = unit_rows(context, modality, known.canary_rows)
-            comparison = SetComparison(modality, profile, observed, known, unit, error)
-            differences += comparison.differences()
+            comparisons.append(SetComparison(modality, profile, observed, known, unit, error))
+        asking = [each.modality for each in comparisons if each.asks_as_before]
+        for each in comparisons:
+            differences += each.differences(asking)
         differences += _disagreeing(self.profiles, seen, keys)
         differences += self._queries(queries) if queries is not None else []
         return GateCheck(differences, {name: embeddings.vectors.shape for name, embeddings in sets.items()}, kept)

@@ -1,17 +1,18 @@
 """Name what changed in a set since its baseline."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.stats import poisson, rankdata
 
 from clip_geometry.display.numbers import percent
-from clip_geometry.search.monitoring.drift import drift
+from clip_geometry.search.monitoring.drift import Drift, drift
 from clip_geometry.search.monitoring.known import KnownRows
-from clip_geometry.search.monitoring.profile import NEAR, Hub, Observed, Profile
+from clip_geometry.search.monitoring.profile import NEAR, Observed, Profile
 
 Kind: TypeAlias = Literal[
     "same", "data", "preprocessing", "model", "mixed", "quantized", "poisoned", "queries", "ids", "text_length"
@@ -117,36 +118,66 @@ class SetComparison:
     unit: np.ndarray
     error: float
 
-    def differences(self) -> Iterator[Difference]:
-        """Yield what is different; nothing if the set is the same."""
+    @cached_property
+    def drift(self) -> Drift:
+        return drift(self.profile, self.seen, self.error)
+
+    @cached_property
+    def foreign(self) -> np.ndarray:
+        """Numbers of the rows outside the principal axes of the baseline, where another model's rows lie."""
+        return np.flatnonzero(self.seen.valid & (self.seen.energies < self.profile.cut))
+
+    @cached_property
+    def edited_canaries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Unit rows of the edited canaries, (e, d), in the baseline and now."""
+        edited = np.isin(self.known.canary_rows, self.known.rows[self.known.edited])
+        return self.profile.canaries.values[self.known.canaries][edited], self.unit[edited]
+
+    @cached_property
+    def relation(self) -> float:
+        return relation(*self.edited_canaries)
+
+    @property
+    def asks_as_before(self) -> bool:
+        """Whether queries of this set find the same rows as before, unless these have changed."""
+        return self.relation <= RELATED and not self._is_mixed(self.foreign) and self.drift.low <= DRIFT
+
+    def _is_mixed(self, foreign: np.ndarray) -> bool:
+        excess = len(foreign) / max(1, self.seen.valid.sum()) - self.profile.below
+        return excess > FOREIGN and len(foreign) >= FEWEST
+
+    def differences(self, asking: Iterable[str]) -> Iterator[Difference]:
+        """Yield what is different; nothing if the set is the same.
+
+        Args:
+            asking: The sets that ask as before. Others find other rows, none of which has to be poisoned.
+        """
         yield from self._number_format()
         yield from self._lengths()
         known, valid = self.known, max(1, int(self.seen.valid.sum()))
-        foreign = np.flatnonzero(self.seen.valid & (self.seen.energies < self.profile.cut))
-        excess = len(foreign) / valid - self.profile.below
-        edited_canaries = np.isin(known.canary_rows, known.rows[known.edited])
-        before, after = self.profile.canaries.values[known.canaries][edited_canaries], self.unit[edited_canaries]
-        z = relation(before, after)
-        values = {"known": len(known.rows), "edited": known.share, "foreign": len(foreign) / valid, "relation": z}
+        share = len(self.foreign) / valid
+        values = {"known": len(known.rows), "edited": known.share, "foreign": share, "relation": self.relation}
         moved = (known.moved >= 0) & known.edited
         if moved.sum() >= 2 and moved.sum() >= known.edited.sum() / 2:
             yield self._wrong_ids(moved, values)
             return
-        if z > RELATED:
-            yield self._preprocessing(float(np.median(np.einsum("cd,cd->c", before, after))), values)
+        if self.relation > RELATED:
+            cosines = np.einsum("cd,cd->c", *self.edited_canaries)
+            yield self._preprocessing(float(np.median(cosines)), values)
             return
         outside = "outside the principal axes of the baseline"
-        if len(foreign) / valid > ALL:
-            text = f"{percent(len(foreign) / valid)} of the rows lie {outside}."
+        if share > ALL:
+            text = f"{percent(share)} of the rows lie {outside}."
             yield Difference("model", self.modality, "", text, values=values)
             return
-        if excess > FOREIGN and len(foreign) >= FEWEST:
+        poisoned = self._poisoned_rows([] if self.drift.low > DRIFT else asking)
+        foreign = np.setdiff1d(self.foreign, poisoned)
+        if self._is_mixed(foreign):
             text = f"{len(foreign):,} of {valid:,} rows lie {outside}, as rows of another model do."
             yield self._of_rows("mixed", foreign.tolist(), text, values)
-        poisoned = self._poisoned_rows()
         if poisoned:
             yield self._poisoned(poisoned, values)
-        rest = known.edited & ~np.isin(known.rows, foreign) & ~np.isin(known.rows, poisoned)
+        rest = known.edited & ~np.isin(known.rows, self.foreign) & ~np.isin(known.rows, poisoned)
         has_other_items = not self.profile.keyed and known.share > OTHERS
         if rest.any() and not has_other_items:
             yield self._edited(rest, values)
@@ -217,27 +248,28 @@ class SetComparison:
         """Modality → lists of nearest rows, where the baseline has them, too."""
         return {asking: lists for asking, lists in self.seen.lists.items() if asking in self.profile.hubs}
 
-    def _poisoned_rows(self) -> list[int]:
+    def _poisoned_rows(self, asking: Iterable[str]) -> list[int]:
         """Return edited rows that moved towards another modality, and rows that too many queries find."""
         known, rows = self.known, [np.empty(0, dtype=np.int64)]
         if known.share < ONE_BY_ONE:
             rows.append(known.rows[(known.aligned > ALIGNED) & (known.distance < SLIGHT)])
-        for asking, lists in self._searches.items():
-            rows.append(self._hubs(lists, self.seen.copied[asking], self.profile.hubs[asking], asking))
+        for name in self._searches.keys() & {*asking}:
+            rows.append(self._hubs(name))
         return np.unique(np.concatenate(rows)).tolist()
 
-    def _hubs(self, lists: np.ndarray, copied: np.ndarray, before: Hub, asking: str) -> np.ndarray:
+    def _hubs(self, asking: str) -> np.ndarray:
         """Return rows that more queries find than the most frequent row of the baseline, and copies that flood lists.
 
         The limit is a multiple of the baseline's largest count, plus what chance adds to such a count.
         """
+        lists, copied, before = self.seen.lists[asking], self.seen.copied[asking], self.profile.hubs[asking]
         rows = [np.unique(lists[copied])] if copied.mean() > before.flooded + FLOODED else []
         for k, share in ((1, before.share), (NEAR, before.top)):
             if k == 1 and asking == self.modality:
                 continue
             limit = poisson.isf(self.error, FACTOR * len(lists) * max(share, LEAST_SHARE))
             rows.append(np.flatnonzero(np.bincount(lists[:, :k].ravel()) > limit))
-        return np.concatenate(rows)
+        return np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
 
     def _poisoned(self, rows: list[int], values: Mapping[str, Any]) -> Difference:
         shares = {asking: float(np.isin(lists, rows).any(1).mean()) for asking, lists in self._searches.items()}
@@ -260,7 +292,7 @@ class SetComparison:
         return self._of_rows("data", rows.tolist(), text, values, changed=float(rest.mean()) > TOLERATED)
 
     def _drifted(self, values: Mapping[str, Any]) -> Iterator[Difference]:
-        found = drift(self.profile, self.seen, self.error)
+        found = self.drift
         if found.low > 0:
             text = (
                 f"The mean moved by {found.size:.2f} standard deviations of the rows ({found.low:.2f} to "
