@@ -25,9 +25,9 @@ def gate(
     json_file: Annotated[Path | None, Option("--json", help="check: also write everything to this new file")] = None,
     seed: Annotated[int, Option(help="seed of samples", min=0, max=2**32 - 1)] = 0,
 ) -> None:
-    """Says whether an index is still what it was, and what changed if not.
+    """Says whether an index is still the same.
 
-    The exit status of check is 0 if nothing changed beyond the tolerance, 1 if something did, and 2 for an error.
+    If it is not, the command says what changed. The exit status of check is 0 if nothing changed beyond the tolerance, 1 if something did, and 2 for an error.
     """
     given = {"--out": out, "--baseline": baseline, "--queries": queries, "--json": json_file}
     needed, other = ("--out", ("--baseline", "--queries", "--json")) if action == "init" else ("--baseline", ("--out",))
