@@ -27,7 +27,8 @@ def gate(
 ) -> None:
     """Says whether an index is still the same.
 
-    If it is not, the command says what changed. The exit status of check is 0 if nothing changed beyond the tolerance, 1 if something did, and 2 for an error.
+    If it is not, check says what changed. Its exit status is 0 if nothing changed beyond the tolerance, 1 if something
+    did, and 2 for an error.
     """
     given = {"--out": out, "--baseline": baseline, "--queries": queries, "--json": json_file}
     needed, other = ("--out", ("--baseline", "--queries", "--json")) if action == "init" else ("--baseline", ("--out",))

@@ -24,7 +24,7 @@ def baseline(index):
 def sets(rows, ids=None, texts=None):
     ids = [f"item {k}" for k in range(N)] if ids is None else ids
     columns = {} if texts is None else {"text": texts}
-    return {name: cg.Embeddings(x, name, item_id=ids, metadata=columns) for name, x in rows.items()}
+    return {name: cg.Embeddings(x, name, item_id=np.array(ids), metadata=columns) for name, x in rows.items()}
 
 
 def rounded(x):
@@ -133,6 +133,7 @@ def test_clean_indexes_pass(index, has_ids):
         result = recorded.check(clean)
         assert not result.changed, result
     assert recorded.check(given).kept == {"image": 1.0, "text": 1.0}
+    assert min(recorded.check(reordered).kept.values()) == 1
     assert recorded.check(given).verdict == "Same: the index is what it was."
 
 

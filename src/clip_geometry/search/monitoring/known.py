@@ -11,6 +11,7 @@ from clip_geometry.search.monitoring.profile import SKETCH, STEP, Observed, Prof
 EDITED = 0.03  # distance of unit rows that rounding to float16 or bfloat16 does not explain
 EDITED_COARSE = 0.12  # the same for int8
 EQUAL = 0.003  # distance that the rounding of sketches explains
+UNKNOWN = np.iinfo(np.uint64).max  # key of a row that the baseline does not know
 FEW = 0.1  # share of rows found by their content, below which they are others or have all changed
 
 
@@ -75,7 +76,10 @@ def keys_by_content(profile: Profile, seen: Observed) -> np.ndarray:
         rows = found
     else:
         rows = np.where((found < 0) & inside, positions, found)
-    keys = np.full(seen.n, np.iinfo(np.uint64).max, dtype=np.uint64)
+    keys = np.full(seen.n, UNKNOWN, dtype=np.uint64)
+    if moved <= in_place.sum():
+        keys[:] = np.arange(seen.n)
+        keys[positions[inside]] = UNKNOWN
     keys[rows[rows >= 0]] = profile.keys.values[rows >= 0]
     return keys
 
@@ -121,6 +125,9 @@ def _positions(seen: Observed, keys: np.ndarray, wanted: np.ndarray) -> tuple[np
 
 
 def neighbors_kept(profile: Profile, seen: Observed, keys: np.ndarray, known: KnownRows) -> float:
-    """Return the share of the nearest rows of the earlier canaries that are still among their nearest rows."""
-    pairs = zip(profile.neighbors.values[known.canaries], keys[seen.near[known.canaries]], strict=True)
-    return float(np.mean([len(np.intersect1d(before, now)) / len(before) for before, now in pairs]))
+    """Return the share of the rows nearest to the earlier canaries, without unknown ones, that were nearest before."""
+    shares = []
+    for before, rows in zip(profile.neighbors.values[known.canaries], seen.near[known.canaries], strict=True):
+        now = keys[rows][keys[rows] != UNKNOWN]
+        shares.append(len(np.intersect1d(before, now)) / max(1, len(now)))
+    return float(np.mean(shares))
