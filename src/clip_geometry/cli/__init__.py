@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from clip_geometry.cli import doctor, index, lists, maps, measure, stores
+from clip_geometry.cli import doctor, gate, index, lists, maps, measure, stores
 from clip_geometry.memory import is_out_of_memory, out_of_memory, return_large_blocks
 from clip_geometry.progress import note
 from clip_geometry.registry import MOST, InputError, of_packages, printable, shortened, shown
@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": measure.compare,
     "diagnose": index.diagnose,
     "match": index.match,
+    "gate": gate.gate,
     "explore": index.explore,
     "list": lists.list_names,
     "doctor": doctor.doctor,
