@@ -124,7 +124,7 @@ def test_few_pairs_are_said():
         ({"rows": np.zeros(200, int)}, "expected the numbers of different rows"),
         ({"rows": np.arange(200) + 900}, "expected the numbers of different rows of old, from 0 to 999"),
         ({"new": np.ones((20, 3)), "rows": np.arange(20)}, "one for each of at least 200 new rows, better 1,000"),
-        ({"side": "both"}, "side = 'both'; expected items or queries"),
+        ({"side": "both"}, "side 'both' is unknown; known are 'items', 'queries'"),
         ({"old": "old.npy"}, "old is a str; expected a numpy array"),
         ({"k": 300}, "k = 300; expected a whole number from 1 to 250, a quarter of the 1000 rows"),
         ({"queries": np.ones((5, 7))}, "queries have dimension 7 and new rows 16"),

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.registry import InputError, shown
-from clip_geometry.rows.arguments import seed_number, whole_number
+from clip_geometry.rows.arguments import one_of, seed_number, whole_number
 from clip_geometry.rows.matrix import BLOCK
 from clip_geometry.steps import ANY, parse_pipeline, transforms
 from clip_geometry.transforms import Normalize, PairedTransform, RankWarning
@@ -163,8 +163,7 @@ def map_index(
         >>> index_map.recall > 0.9
         True
     """
-    if side not in SIDES:
-        raise InputError(f"side = {shown(side)}; expected items or queries")
+    side = one_of(side, "side", SIDES)
     old = np.asarray(old if len(getattr(old, "shape", ())) == 2 else as_matrix(old, name="old"))
     unit = Normalize()
     query_rows = new = unit.apply(as_matrix(new, name="new"))

@@ -82,9 +82,10 @@ class GateCheck:
         shapes: Mapping[str, tuple[int, int]],
         kept: Mapping[str, float] | None = None,
     ):
-        self.differences = tuple(differences)
-        self.shapes = dict(shapes)
-        self.kept = dict(kept or {})
+        instance(differences, list | tuple, "differences", "a list of Difference")
+        self.differences = tuple(instance(each, Difference, "a difference", "a Difference") for each in differences)
+        self.shapes = dict(instance(shapes, Mapping, "shapes", "modality → (n, d)"))
+        self.kept = dict(instance(kept, Mapping | None, "kept", "modality → share") or {})
         self.cause = cause(self.differences)
         self.kind: Kind = "same" if self.cause is None else self.cause.kind
         self.changed = any(each.changed for each in self.differences)
