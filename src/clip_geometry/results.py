@@ -238,7 +238,7 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
 
     Returns:
         A DataFrame with one row per record. `at` is expanded into the columns `at.modality`, `at.layer`, …; the values
-        behind the standard error and the values by size are left out.
+        without each block of items and the values at smaller sizes are left out.
 
     Example:
         >>> from clip_geometry import Record, to_frame

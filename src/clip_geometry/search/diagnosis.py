@@ -154,8 +154,9 @@ def diagnose(
     Repairs are fitted on random halves of the items and evaluated by searches in the other halves, next to baselines
     that need no repair. Among the repairs that are best for the goal, the recommended one is the cheapest to serve. A
     repair that lowers recall across modalities by more than two standard errors is not recommended. If the goal is a
-    list of both modalities, the same holds for repairs that lose neighbors, precision or results of the query's own
-    modality.
+    list of both modalities, the same holds for repairs that lower precision, that change the nearest rows within a
+    modality, or that lose results of the query's own modality. A repair is a change of the rows or of the scores of a
+    search, such as standardizing each modality.
 
     Args:
         image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
@@ -167,8 +168,8 @@ def diagnose(
         relevant: What makes items relevant if both are known: "labels" or "pairs".
         want: The goal of a search. "both": a top ten with relevant items of both modalities. Its number, "both", is the
             mean of two shares: the relevant items of other modalities that are found, and the relevant items of the
-            query's own modality that are kept. Up to four items of each count. "pairs": the relevant item of another
-            modality; its number, "mrr", is the mean reciprocal rank of that item.
+            query's own modality that are kept. In each of the two, at most four items count. "pairs": the relevant item
+            of another modality; its number, "mrr", is the mean reciprocal rank of that item.
         repairs: Names of the repairs to compare; default: those of `compare_repairs`. An empty list compares none.
         splits: Number of random halves.
         seed: Seed of the samples, null values and splits.

@@ -202,10 +202,10 @@ class HeldOutSearch:
         return values, _both(without, query)
 
     def _wanted_items(self, query: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return the items that count, by modality: a mask, and their number in each block.
+        """Return the relevant items by modality: a mask, (q, m), and their number in each block, (q, b).
 
-        Pairs do not say which items of the query's own modality are relevant; the first four without a repair count
-        instead.
+        Pairs do not say which items of the query's own modality are relevant. There, the first four results of a search
+        without any repair are taken to be.
         """
         items = {item: self._relevant(query, item) for item in self.items}
         if not self.index.complete:

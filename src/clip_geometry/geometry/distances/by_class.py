@@ -80,8 +80,8 @@ def takes_kernel(rows: Float[Tensor, "n d"]) -> bool:
 def _in_blocks(sorted_rows: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Return the summed distance to the own class and the mean distance to the nearest other class; use each pair once.
 
-    A run of several classes lies in one block, so its sums are complete. The sums of a large class are added up over
-    its blocks.
+    A run is one large class in several blocks, or several small classes in one block. The sums of a large class are
+    added up over its blocks; several classes need one block only, so their minimum is not added to anything.
     """
     own = sorted_rows.rows.new_zeros(len(sorted_rows.rows), dtype=torch.float64)
     nearest = torch.full_like(own, torch.inf)

@@ -181,7 +181,10 @@ class _SharedDistances:
     def _sum(
         self, function: RowFunction, rows: Int[Tensor, " m"], means: Float[Tensor, "m b k"]
     ) -> Float[Tensor, " b"]:
-        """Sum a function of the mean distances over rows, once without each block."""
+        """Return sums over rows of a function of their mean distances, (b,); sum i leaves out the rows of block i.
+
+        Rows of the last group, number b, are in no block, so every sum has them.
+        """
         values = function(distances_of_means(means, self.codes[rows], self.sizes))
         left_out = F.one_hot(self.rows.groups[rows], self.rows.blocks + 1)[:, :-1].bool()
         return values.masked_fill(left_out, 0).sum(0)

@@ -188,7 +188,7 @@ class Moments(Statistic):
         return _finite(self.merged(other, in_place=True))
 
     def _higher_about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor]:
-        """Return T and Q about another mean: c becomes c + δ with δ = old − new mean, and Σc = 0."""
+        """Return T = Σ ‖c‖² c and Q = Σ ‖c‖⁴ about another mean: c becomes c + δ, δ = old − new mean, and Σ c = 0."""
         shift = self.mean - mean
         square, trace, m2_shift = shift @ shift, self.M2.trace(), self.M2 @ shift
         t = self.T + 2 * m2_shift + shift * (trace + self.n * square)

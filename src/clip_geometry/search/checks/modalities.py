@@ -197,15 +197,15 @@ def _minority(squares: np.ndarray) -> np.ndarray:
 
 
 def _two_blocks(squares: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Split a nearly block-diagonal matrix into its two blocks by its two leading eigenvectors."""
+    """Return a mask of one of the two blocks of a nearly block-diagonal matrix, by its two leading eigenvectors."""
     basis = np.linalg.qr(generator.normal(size=(len(squares), 4)))[0]
     for _ in range(20):
         basis = np.linalg.qr(squares @ basis)[0]
     values, vectors = np.linalg.eigh(basis.T @ squares @ basis)
     leading = (basis @ vectors)[:, -2:] * np.sqrt(np.maximum(values[-2:], 0))
     leading /= np.maximum(np.linalg.norm(leading, axis=1, keepdims=True), 1e-12)
-    first = leading[np.abs(leading @ leading[0]).argmin()]  # least similar to row 0, and to that row
-    second = leading[np.abs(leading @ first).argmin()]
+    first = leading[np.abs(leading @ leading[0]).argmin()]  # the row least similar to row 0
+    second = leading[np.abs(leading @ first).argmin()]  # the row least similar to `first`
     return np.abs(leading @ first) > np.abs(leading @ second)
 
 

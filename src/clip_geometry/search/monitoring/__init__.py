@@ -305,7 +305,7 @@ def gate(
     error_rate: float = 0.05,
     seed: int = 0,
 ) -> Baseline:
-    """Record what an index is, to find out later whether it still is, and what changed if not.
+    """Record a baseline of an index, to find out later whether it has changed, and how.
 
     A baseline has a fixed size below 1 MB. It holds the mean and the principal axes of each set, sketches of up to
     10,000 rows, the vectors and neighbors of 64 of them (canaries), and the most frequent results of searches. Rows are
