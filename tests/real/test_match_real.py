@@ -38,7 +38,11 @@ def test_the_page_prints_what_the_command_prints(coco500, tmp_path):
     for number, value in zip(re.findall(r"[\d.]*\d", table.split("image → text")[1]), found, strict=False):
         # rounding in float32 moves a result across a cutoff
         assert float(number) == pytest.approx(value, abs=1.5 if float(number) >= 1 else 0.01)
-    script = re.findall(r"```python\n(.*?)```", PAGE, re.S)[1]
+    example, script = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    pytest.importorskip("faiss")
+    program = [sys.executable, "-c", example]
+    answers = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert len(answers) == 21 and {answer.split()[0] for answer in answers if answer} == {"image", "nothing"}
     constants: dict = {}
     exec(compile(script.replace("match.json", str(tmp_path / "match.json")), "match.md", "exec"), constants)
     model = cg.read_match(tmp_path / "match.json")["text_to_image"]
