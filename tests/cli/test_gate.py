@@ -1,6 +1,8 @@
 """`gate init` and `gate check`: exit statuses, files, and errors of one sentence."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -44,10 +46,19 @@ def test_errors_are_one_sentence(refused, folder):
         ("gate init image.npy -o c.json --baseline b.json", "gate init does not take --baseline"),
         ("gate check image.npy", "gate check needs --baseline"),
         ("gate check image.npy --baseline b.json -o c.json", "gate check does not take --out"),
-        ("gate check image.npy --baseline b.json", "is JSON, but no baseline"),
+        ("gate check image.npy --baseline b.json", "is JSON, but not a baseline"),
         ("gate check image.npy --baseline none.json", "none.json"),
         ("gate check image.npy --baseline b.json --queries none.npy", "none.npy"),
         ("gate look image.npy", "'look' is not one of 'init', 'check'"),
     ):
         said = refused(*command.split())
         assert sentence in said, said
+
+
+def test_a_bug_has_another_status_than_a_change(tmp_path):
+    program = "import clip_geometry as cg, clip_geometry.cli as cli; cg.read_gate = None; cli.main()"
+    np.save(tmp_path / "image.npy", np.eye(120, 8))
+    (tmp_path / "b.json").write_text("{}")
+    command = [sys.executable, "-c", program, "gate", "check", "image.npy", "--baseline", "b.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" in done.stderr

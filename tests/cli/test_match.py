@@ -47,13 +47,16 @@ def test_anchors_and_labels(cli, folder):
     (folder / "labels.txt").write_text("".join(f"{k % 100}\n" for k in range(200)))
     done = cli("match", "image.npy", "--anchors", "text=other.npy")
     assert done.status == 0 and "there are no probabilities" in " ".join(done.out.split())
-    assert "Scores cannot identify" in " ".join(cli("match", "image.npy", "--labels", "labels.txt").out.split())
+    nothing = " ".join(cli("match", "image.npy", "--labels", "labels.txt", "--write", "no.json").out.split())
+    assert "Scores cannot identify" in nothing and "check that row k" in nothing and "in Python" not in nothing
+    anchored = cli("match", "image.npy", "--anchors", "text=other.npy", "--write", "anchored.json").out
+    assert ".accepts(top, …)" in anchored and ".probability" not in anchored
 
 
 def test_errors_are_one_sentence(refused, folder):
     (folder / "maps.json").write_text("{}")
     for command, sentence in (
-        ("match image.npy other.npy", "the rows do not pair and have no labels"),
+        ("match image.npy other.npy", "no labels (200 image rows, 100 text rows)"),
         ("match image.npy text.npy --answerable 1.5", "Invalid value for '--answerable'"),
         ("match image.npy text.npy --write m.safetensors", "is not a .json file"),
         ("match image.npy text.npy --figure m.jpeg", "is not a .png or .svg or .pdf file"),
@@ -63,7 +66,7 @@ def test_errors_are_one_sentence(refused, folder):
             "there is no figure for models that were fitted without pairs",
         ),
         ("match nowhere.npy", "nowhere.npy does not exist"),
-        ("ship maps.json -o out --to numpy", "no match models"),
+        ("ship maps.json -o out --to numpy", "not match models"),
         ("ship maps.json image.npy -o out --to faiss", "match models hold no rows"),
     ):
         assert sentence in refused(*command.split()), command

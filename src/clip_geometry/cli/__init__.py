@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -180,7 +181,7 @@ def _run() -> None:
         if hasattr(error, "format_message"):  # a usage error of typer
             _report_usage_error(error)
         elif "--debug" in sys.argv or sentence is None:
-            raise
+            traceback.print_exc()  # with status 2, since 1 is an answer of `gate check`
         else:
             _report(sentence)
         raise SystemExit(2) from None

@@ -143,7 +143,7 @@ def test_a_direction_that_is_not_there_is_a_sentence(fitted):
     ("change", "message"),
     [
         (lambda values: values["models"]["image_to_text"].update(dim=3), "is damaged, its checksum does not hold"),
-        (lambda values: values.clear(), "no match models"),
+        (lambda values: values.clear(), "not match models"),
         (lambda values: values.pop("checksum"), "is damaged"),
     ],
 )

@@ -189,7 +189,7 @@ def test_the_file_stays_below_a_megabyte(tmp_path):
 @pytest.mark.parametrize(
     ("edit", "sentence"),
     [
-        (lambda values: values.pop("sets"), "is JSON, but no baseline"),
+        (lambda values: values.pop("sets"), "is JSON, but not a baseline"),
         (lambda values: values.update(checks=7), "is damaged, its checksum does not hold"),
         (lambda values: values.update(checksum="0"), "is damaged, its checksum does not hold"),
     ],

@@ -8,18 +8,6 @@ from clip_geometry.search.monitoring import profile
 from support.clip_like import clip_like
 
 
-def test_search_agrees_with_sorting_all_cosines():
-    rng = np.random.default_rng(0)
-    queries, rows = rng.normal(size=(7, 5)).astype(np.float32), rng.normal(size=(100, 5)).astype(np.float32)
-    search = profile.Search(queries, 4)
-    for start in range(0, 100, 9):
-        search.add(start, queries @ rows[start : start + 9].T)
-    cosines = queries @ rows.T
-    order = np.argsort(-cosines, axis=1)[:, :4]
-    np.testing.assert_array_equal(search.rows, order)
-    np.testing.assert_allclose(search.cosines, np.take_along_axis(cosines, order, axis=1), rtol=1e-6)
-
-
 def test_a_pass_over_a_file_is_a_pass_over_an_array(tmp_path, monkeypatch):
     monkeypatch.setattr(profile, "BLOCK", 64)
     x = (2 * clip_like(500)["image"]).astype(np.float32)

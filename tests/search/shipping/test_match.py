@@ -34,6 +34,23 @@ def test_the_script_gives_the_same_and_imports_numpy_only(fitted, tmp_path):
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path / "out", check=True)
 
 
+@pytest.mark.parametrize(
+    ("top", "rate", "message"),
+    [
+        (TOP[:, :1], 0.05, "top: expected"),
+        (TOP[:, ::-1], 0.05, "top: expected"),
+        (100 * TOP, 0.05, "top: expected"),
+        (TOP, 5, "false_accepts: expected"),
+    ],
+)
+def test_the_script_refuses_what_are_no_cosines_in_order(fitted, tmp_path, top, rate, message):
+    write_match(fitted, "numpy", tmp_path / "out")
+    script = runpy.run_path(str(tmp_path / "out" / "match.py"))
+    with pytest.raises(ValueError, match=message):
+        script["probability"]("image_to_text", top, *SEARCH.values(), 300)
+        script["cutoff"]("image_to_text", rate)
+
+
 def test_onnx_gives_the_same(fitted, tmp_path):
     pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from clip_geometry.config import Config, digest, validate
+from clip_geometry.config import Config
 from clip_geometry.display.numbers import percent
-from clip_geometry.files import write_json
-from clip_geometry.io.reading import parse_json
+from clip_geometry.embeddings import model_and_maps
+from clip_geometry.files import read_saved, write_json
 from clip_geometry.measuring.given import given_sets
-from clip_geometry.paths import existing_file
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, did_you_mean, instance, shown
 from clip_geometry.rows.arguments import real_number, seed_number
 from clip_geometry.search.matching.answers import LEAST, anchor_sets, relevance, with_near_duplicates
 from clip_geometry.search.matching.fit import RATES, JudgedResults, fit_model, random_blocks
-from clip_geometry.search.matching.model import Interval, MatchModel, origin
+from clip_geometry.search.matching.model import Interval, MatchModel
 from clip_geometry.search.matching.scores import search
 from clip_geometry.search.mixed_index import RelevantBy, require_one_space
 
@@ -175,18 +174,10 @@ def read_match(path: str | Path) -> Match:
         >>> list(cg.read_match("match.json"))
         ['image_to_text', 'text_to_image']
     """
-    file = existing_file(path, "a file written by Match.save")
-    values = parse_json(file.read_bytes(), shown(file), dict[str, Any])
-    if "models" not in values or "format" not in values:
-        raise InputError(f"{shown(file)} is JSON, but no match models; expected a file written by Match.save")
-    if values.pop("checksum", None) != digest(values):
-        raise InputError(f"{shown(file)} is damaged, its checksum does not hold: copy it again or fit it again")
-    if values["format"] != FORMAT:
-        raise InputError(f"{shown(file)} has format {shown(values['format'])}; this version reads format {FORMAT}")
-    models = validate(_File, values, shown(file)).models
+    models = read_saved(Path(path), _File, format=FORMAT, what="match models", writer="Match.save").models
     for direction, model in models.items():  # names of files, when the models are shipped
         if direction != f"{model.query}_to_{model.item}":
-            raise InputError(f"{shown(file)} contradicts itself: {shown(direction)} holds another direction")
+            raise InputError(f"{shown(Path(path))} contradicts itself: {shown(direction)} holds another direction")
     return Match(models)
 
 
@@ -277,7 +268,7 @@ def match(
                     "because fewer do not determine a cutoff"
                 )
                 continue
-            origins = {"query": origin(queries[query]), "item": origin(sets[item])}
+            origins = {"query": model_and_maps(queries[query]), "item": model_and_maps(sets[item])}
             facts = {"query": query, "item": item, "n": len(rows), "dim": sets[item].dim, "origins": origins}
             own = items[query] if anchors is None else -1 - np.arange(n)
             blocks = random_blocks(own[rows], items[item], rng)

@@ -1,6 +1,5 @@
 """A fitted match model: the probability that a first result is right, its cutoffs, and its file."""
 
-import json
 import math
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -10,7 +9,7 @@ from pydantic import Field, model_validator
 from scipy.special import expit
 
 from clip_geometry.config import Config
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embeddings import Embeddings, model_and_maps
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import real_number, whole_number
@@ -176,7 +175,7 @@ class MatchModel(Config):
             rows = given if isinstance(given, Embeddings) else Embeddings(given, modality)
             if rows.dim != self.dim:
                 raise InputError(f"the {modality} rows have {rows.dim} columns; fitted on {self.dim}")
-            found = origin(rows)
+            found = model_and_maps(rows)
             if not rows.provenance or not fitted:
                 continue  # rows of unknown origin
             for name in sorted(fitted.keys() | found.keys()):
@@ -246,9 +245,3 @@ def _numbers(values: Any, name: str) -> np.ndarray:
         return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values).astype(np.float64)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name} = {shown(values)}; expected an array or a tensor of numbers") from None
-
-
-def origin(embeddings: Embeddings) -> dict[str, str]:
-    """Return the model and the maps of the rows, where their provenance names them."""
-    found = {name: embeddings.provenance.get(name) for name in ("model", "maps")}
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items() if value}

@@ -10,6 +10,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.progress import Advance
 from clip_geometry.rows.matrix import unit_blocks, unit_rows
 from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.search.best_scores import BestScores
 from clip_geometry.search.matching.model import features
 
 BLOCK = 1024  # rows of the index per product
@@ -108,7 +109,7 @@ def search(
     rows = unit_rows(StreamedRows.of(queries.vectors)[torch.from_numpy(numbers)], name=queries.modality).float()
     wanted = torch.from_numpy(query_codes[numbers])[:, None]
     q, n, d = len(rows), len(items), items.dim
-    right, wrong = ((torch.full((q, k), -torch.inf), torch.zeros(q, k, dtype=torch.long)) for k in (ANSWERS, LISTED))
+    right, wrong = BestScores(q, ANSWERS), BestScores(q, LISTED)
     right_sums = torch.zeros(3, q, dtype=torch.float64)  # of the right items: number, sum and sum of squares
     total, gram = torch.zeros(d, dtype=torch.float64), torch.zeros(d, d, dtype=torch.float64)
     shift = torch.zeros(d)  # near the mean, so that float32 rounds little
@@ -126,9 +127,9 @@ def search(
             is_right = (wanted == codes[columns]) & answers.isfinite()
             finite = torch.where(is_right, answers, 0).double()
             right_sums += torch.stack([is_right.sum(1), finite.sum(1), finite.square().sum(1)])
-            _keep_highest(right, torch.where(is_right, answers, -torch.inf), start + columns)
+            right.add(torch.where(is_right, answers, -torch.inf), start + columns)
             scores[:, columns] = torch.where(is_right, -torch.inf, answers)
-        _keep_highest(wrong, scores, torch.arange(start, start + len(block)))
+        wrong.add(scores, torch.arange(start, start + len(block)))
         shift = block.mean(0) if number == 0 else shift
         total += (block - shift).sum(0)
         gram += (block - shift).T @ (block - shift)
@@ -148,19 +149,9 @@ def search(
     wrong_variance = (n * (variance + mean.square()) - squares) / others - wrong_mean.square()
     wrong_std = wrong_variance.clamp(min=0).sqrt()
     best_right, best_wrong = (
-        Best(values.numpy().astype(np.float64), places.numpy()) for values, places in (right, wrong)
+        Best(best.scores.numpy().astype(np.float64), best.items.numpy()) for best in (right, wrong)
     )
     return SearchScores(best_right, best_wrong, mean.numpy(), std.numpy(), wrong_mean.numpy(), wrong_std.numpy(), n)
-
-
-def _keep_highest(known: tuple[torch.Tensor, torch.Tensor], scores: torch.Tensor, items: torch.Tensor) -> None:
-    """Update the k highest scores of each query and their items, (q, k), with the scores of further items, (q, b)."""
-    best, numbers = known
-    k = best.shape[1]
-    rows = (scores.amax(1) > best[:, -1]).nonzero().squeeze(1)  # fewer and fewer, block after block
-    highest, order = scores[rows].topk(min(k, scores.shape[1]), dim=1)
-    best[rows], order_of_both = torch.cat([best[rows], highest], dim=1).topk(k, dim=1)
-    numbers[rows] = torch.cat([numbers[rows], items[order]], dim=1).gather(1, order_of_both)
 
 
 def first_results(scores: SearchScores, seed: int, asked: np.ndarray | None = None) -> FirstResults:

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from clip_geometry.config import Config, digest, validate
+from clip_geometry.config import Config
 from clip_geometry.display.numbers import percent
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.files import write_json
-from clip_geometry.io.reading import parse_json
+from clip_geometry.files import read_saved, write_json
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.memory import give_back
-from clip_geometry.paths import existing_file
-from clip_geometry.registry import InputError, instance, listed, shown
+from clip_geometry.registry import InputError, instance, listed
 from clip_geometry.rows.arguments import real_number, seed_number, whole_number
 from clip_geometry.search.checks import Context
 from clip_geometry.search.mixed_index import require_one_space
@@ -372,13 +370,5 @@ def read_gate(path: str | Path) -> Baseline:
         >>> list(cg.read_gate("baseline.json"))
         ['image']
     """
-    file = existing_file(path, "a file written by Baseline.save")
-    values = parse_json(file.read_bytes(), shown(file), dict[str, Any])
-    if "sets" not in values or "format" not in values:
-        raise InputError(f"{shown(file)} is JSON, but no baseline; expected a file written by Baseline.save")
-    if values.pop("checksum", None) != digest(values):
-        raise InputError(f"{shown(file)} is damaged, its checksum does not hold: copy it again or make it again")
-    if values["format"] != FORMAT:
-        raise InputError(f"{shown(file)} has format {shown(values['format'])}; this version reads format {FORMAT}")
-    stored = validate(_File, values, shown(file))
+    stored = read_saved(Path(path), _File, format=FORMAT, what="a baseline", writer="Baseline.save")
     return Baseline(stored.sets, stored.checks, stored.error_rate)

@@ -1,7 +1,6 @@
 """What a baseline stores of one set, and one pass over rows that compares them with it."""
 
 import base64
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +12,10 @@ import torch
 from pydantic import Field, model_validator
 
 from clip_geometry.config import Config
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embeddings import Embeddings, model_and_maps
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import release
+from clip_geometry.search.best_scores import BestScores
 from clip_geometry.search.checks import BLOCK, Context, once
 from clip_geometry.search.checks.rows import grid_of
 
@@ -213,20 +213,23 @@ def observe(
     energies = np.empty(n, np.float32)
     sketches = np.empty((n, len(directions)), np.int16)
     total = np.zeros(d)
-    searches = {asking: Search(queries, NEAR + 1) for asking, queries in _queries(context, modality).items()}
-    searches[""] = Search(canaries, NEAR + 1)
-    parts = [axes, directions, *(search.queries for search in searches.values())]
+    queries = {**_queries(context, modality), "": canaries}
+    searches = {asking: BestScores(len(rows), NEAR + 1) for asking, rows in queries.items()}
+    parts = [axes, directions, *queries.values()]
     ends = np.cumsum([len(part) for part in parts])[:-1]
     matrix = torch.from_numpy(np.concatenate(parts).T.astype(np.float32))
     for span, rows in unit_blocks(context, modality):
-        along, coded, *cosines = np.split((torch.from_numpy(rows) @ matrix).numpy(), ends, axis=1)
+        products = torch.from_numpy(rows) @ matrix
+        along, coded, *_ = np.split(products.numpy(), ends, axis=1)
         energies[span] = np.square(along).sum(1)
         sketches[span] = np.clip(np.round(coded * (STEP * math.sqrt(d))), -32767, 32767)
         total += rows.sum(0, dtype=np.float64)
-        for search, block in zip(searches.values(), cosines, strict=True):
-            search.add(span.start, block.T)
-    near = searches.pop("").rows
-    lists = {asking: _without_itself(context, asking, modality, search.rows) for asking, search in searches.items()}
+        numbers = torch.arange(span.start, span.start + len(rows))
+        for search, cosines in zip(searches.values(), products.tensor_split(ends.tolist(), dim=1)[2:], strict=True):
+            search.add(cosines.T, numbers)
+    found = {asking: search.items.numpy() for asking, search in searches.items()}
+    near = found.pop("")
+    lists = {asking: _without_itself(context, asking, modality, items) for asking, items in found.items()}
     lengths = context.lengths(modality)[valid]
     low, median, high = np.quantile(lengths, [0.01, 0.5, 0.99]).tolist() if len(lengths) else (0.0, 0.0, 0.0)
     return Observed(
@@ -240,7 +243,7 @@ def observe(
         sketches=sketches,
         near=near,
         lists=lists,
-        copied={asking: _copied(context, modality, found) for asking, found in lists.items()},
+        copied={asking: _copied(context, modality, items) for asking, items in lists.items()},
         texts=embeddings.metadata.get("text"),
     )
 
@@ -257,31 +260,6 @@ def _format(context: Context, modality: str) -> str:
         release(vectors)
     grid = grid_of(np.concatenate(parts), context.seed)
     return "" if grid is None else grid.format
-
-
-class Search:
-    """The nearest rows of queries, updated block by block.
-
-    Attributes:
-        queries: (q, d) unit rows.
-        cosines, rows: (q, k) highest cosines in descending order, and the rows that have them.
-    """
-
-    def __init__(self, queries: np.ndarray, k: int):
-        self.queries = queries
-        self.cosines = np.full((len(queries), k), -np.inf, dtype=np.float32)
-        self.rows = np.zeros((len(queries), k), dtype=np.int64)
-
-    def add(self, start: int, cosines: np.ndarray) -> None:
-        """Add the cosines of further rows, (q, b), the first of which has the number `start`."""
-        k = self.rows.shape[1]
-        changed = np.flatnonzero(cosines.max(1, initial=-np.inf) > self.cosines[:, -1])
-        both = np.concatenate([self.cosines[changed], cosines[changed]], axis=1)
-        numbers = np.arange(start - k, start + cosines.shape[1])
-        order = torch.from_numpy(both).topk(k, dim=1).indices.numpy()
-        kept = np.take_along_axis(self.rows[changed], np.minimum(order, k - 1), axis=1)
-        self.cosines[changed] = np.take_along_axis(both, order, axis=1)
-        self.rows[changed] = np.where(order < k, kept, numbers[order])
 
 
 def _chosen(context: Context, asking: str, modality: str) -> np.ndarray:
@@ -391,7 +369,7 @@ def profile_of(context: Context, modality: str) -> Profile:
         canary_keys=Array.of(seen.keys[sample[positions]], "<u8"),
         neighbors=Array.of(seen.keys[seen.near], "<u8"),
         hubs={asking: hub_of(lists, seen.copied[asking]) for asking, lists in seen.lists.items()},
-        origin=origin(embeddings),
+        origin=model_and_maps(embeddings),
         seed=context.seed,
     )
 
@@ -402,12 +380,6 @@ def foreign_share(profile: Profile, queries: Embeddings) -> float:
         return 1.0
     unit = _sampled_rows(Context({"queries": queries}), "queries")
     return float((np.square(unit @ profile.axes.values.T).sum(1) < profile.cut).mean())
-
-
-def origin(embeddings: Embeddings) -> dict[str, str]:
-    """Return the model and the maps of the rows, where their provenance names them."""
-    found = {name: embeddings.provenance.get(name) for name in ("model", "maps")}
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items() if value}
 
 
 def _axes(unit: np.ndarray, k: int) -> np.ndarray:
