@@ -227,7 +227,7 @@ def read_json(path: Path, schema: Any = dict[str, Any]) -> dict[str, Any] | None
         return None
 
 
-def read_saved(path: Path, schema: type[T], *, format: int, what: str, writer: str) -> T:
+def read_saved(path: str | Path, schema: type[T], *, format: int, what: str, writer: str) -> T:
     """Read a file written by `write_json` that a user names; its fields "format" and "version" say who wrote it.
 
     Raises:

@@ -174,7 +174,7 @@ def read_match(path: str | Path) -> Match:
         >>> list(cg.read_match("match.json"))
         ['image_to_text', 'text_to_image']
     """
-    models = read_saved(Path(path), _File, format=FORMAT, what="match models", writer="Match.save").models
+    models = read_saved(path, _File, format=FORMAT, what="match models", writer="Match.save").models
     for direction, model in models.items():  # names of files, when the models are shipped
         if direction != f"{model.query}_to_{model.item}":
             raise InputError(f"{shown(Path(path))} contradicts itself: {shown(direction)} holds another direction")

@@ -370,5 +370,5 @@ def read_gate(path: str | Path) -> Baseline:
         >>> list(cg.read_gate("baseline.json"))
         ['image']
     """
-    stored = read_saved(Path(path), _File, format=FORMAT, what="a baseline", writer="Baseline.save")
+    stored = read_saved(path, _File, format=FORMAT, what="a baseline", writer="Baseline.save")
     return Baseline(stored.sets, stored.checks, stored.error_rate)
