@@ -126,8 +126,8 @@ def typical_distance(x: np.ndarray, generator: np.random.Generator) -> float:
 
 
 def mixed_models(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """5 to 50% of the rows, at least 20, in a block or anywhere, come from another model, or from the same space
-    rotated at random, as a model of another seed has it."""
+    """5 to 50% of the rows (at least 20), in one block or at random places, come from another model, or are rotated
+    at random, like rows of the same model with another seed."""
     n = len(folder)
     count = max(20, int(generator.uniform(0.05, 0.5) * n))
     rows = _some(n, count, generator, block=bool(generator.integers(2)))
@@ -150,7 +150,7 @@ def mixed_models(folder: Folder, generator: np.random.Generator) -> dict[str, An
 
 
 def shuffled_pairs(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """8% to all of the pairs, at least 16, get the partner of another one of them; half at most beside a shift."""
+    """8 to 100% of the pairs (at least 16) exchange their partners; at most half of them if there is also a shift."""
     n = len(folder)
     whole = "shifted_pairs" not in folder.planted and generator.integers(4) == 0
     count = n if whole else max(16, int(generator.uniform(0.08, 0.5) * n))
@@ -166,8 +166,9 @@ def shuffled_pairs(folder: Folder, generator: np.random.Generator) -> dict[str, 
 
 
 def shifted_pairs(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """All texts stand s rows further on, cyclically, or those from a row on, at least 60 and a tenth, where one was
-    lost, or those of a segment (10 to 30%, at least 50) hold the texts one to three rows further on or back."""
+    """All texts are shifted by s rows, cyclically; or the texts after a row (at least 60, and a tenth of all) are
+    shifted because one is missing; or the texts of a segment (10 to 30%, at least 50) are shifted by one to three
+    rows."""
     n = len(folder)
     text = list(folder.sets)[1]
     kind = ("all", "tail", "segment")[generator.integers(3)]
@@ -190,7 +191,7 @@ def shifted_pairs(folder: Folder, generator: np.random.Generator) -> dict[str, A
 
 
 def exact_duplicates(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """1 to 20% of the items, at least 3, are replaced by copies of others."""
+    """1 to 20% of the items (at least 3) are replaced by copies of others."""
     copies, originals = _two_groups(folder, generator, 0.01, 0.2, 3)
     for name in folder.sets:
         folder.sets[name][copies] = folder.sets[name][originals]
@@ -198,8 +199,8 @@ def exact_duplicates(folder: Folder, generator: np.random.Generator) -> dict[str
 
 
 def near_duplicates(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """1 to 10% of the items, at least 5, are replaced by others, off by 0.5 to 5% of the median distance to the nearest
-    row."""
+    """1 to 10% of the items (at least 5) are replaced by near copies of others, at 0.5 to 5% of the median distance
+    to the nearest row."""
     copies, originals = _two_groups(folder, generator, 0.01, 0.1, 5)
     size = float(np.exp(generator.uniform(np.log(0.005), np.log(0.05))))
     for name, x in folder.sets.items():
@@ -208,10 +209,9 @@ def near_duplicates(folder: Folder, generator: np.random.Generator) -> dict[str,
 
 
 def hubs(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | None:
-    """One to three rows lie in the middle of all, off by a tenth; where the middle is a hub (see middle_is_a_hub). Or
-    one row lies in the middle of a labelled class of at least 40, under the same rule. Or one row is moved by 0.15 to
-    0.5 times the mean of the other modality; at least so far that it is first for a tenth of its queries and for four
-    times as many as any clean row, within 1.5 times that mean."""
+    """One to three rows are moved close to the mean of all rows, or one row to the mean of a class of at least 40
+    rows, if the mean is a hub there (`middle_is_a_hub`). Or one row is moved towards the mean of the other
+    modality, until it is first for a tenth of the queries and for four times as many as any clean row."""
     kinds = [kind for kind in ("all", "class", "across") if kind != "class" or folder.source.labels is not None]
     for kind in generator.permutation([kind for kind in kinds if kind != "across" or len(folder.sets) > 1]):
         done = {"all": _in_the_middle, "class": _in_a_class, "across": _across}[str(kind)](folder, generator)
@@ -267,8 +267,8 @@ def _in_the_middle(folder: Folder, generator: np.random.Generator) -> dict[str, 
 
 
 def misplaced_rows(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """One to three rows of one modality are rows of the other, which are no partners of theirs; where there is a gap
-    (see gap_between)."""
+    """One to three rows of one modality are replaced by rows of the other that are not their partners, if there is
+    a gap (`gap_between`)."""
     names = list(folder.sets)[:2]
     name, other = names if generator.integers(2) else names[::-1]
     native = np.flatnonzero(folder.native[name] & folder.native[other])
@@ -278,8 +278,8 @@ def misplaced_rows(folder: Folder, generator: np.random.Generator) -> dict[str, 
 
 
 def dead_dimensions(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """2 to 20% of the coordinates are zero or constant, or the rows keep 10 to 50% of the directions they
-    span, the leading ones."""
+    """2 to 20% of the coordinates are zero or constant, or the rows are projected on the leading 10 to 50% of their
+    directions."""
     kind = ("zero", "constant", "rank")[generator.integers(2 if "low_precision" in folder.planted else 3)]
     name = list(folder.sets)[generator.integers(len(folder.sets))]
     splits = [folder.sets] if folder.other is None else [folder.sets, folder.other]
@@ -304,8 +304,8 @@ def dead_dimensions(folder: Folder, generator: np.random.Generator) -> dict[str,
 
 def low_precision(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
     """The values of one modality are rounded to float16, bfloat16, int8 (scaled by tensor or by row) or int8 by
-    dimension (FAISS's QT_8bit), and half of the time the rows are scaled to length 1 again. A format must be coarser
-    than the source's own."""
+    dimension (FAISS's QT_8bit); half of the time the rows are then scaled to length 1 again. The format is coarser
+    than that of the source."""
     formats = ["float16", "bfloat16", "int8", "int8 by dimension"]
     formats = [name for name in formats if name != folder.source.own_format]
     kind = formats[generator.integers(len(formats))]
@@ -335,8 +335,8 @@ def rounded(x: np.ndarray, kind: str, by_row: bool) -> np.ndarray:
 
 
 def not_unit(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """All rows of one modality keep lengths that vary (log-normal, by 5 to 50%), or 5 to 50% of them do. Not in stores,
-    which hold raw rows by design."""
+    """All rows of one modality, or 5 to 50% of them, get lengths that vary by 5 to 50% (log-normal). Stores are
+    left out, since they hold raw rows by design."""
     name = list(folder.sets)[generator.integers(len(folder.sets))]
     n = len(folder)
     spread = generator.uniform(0.05, 0.5)
@@ -349,7 +349,7 @@ def not_unit(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
 
 
 def leakage(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """2 to 20% of the items, at least 5, are in the other split as well: as they are, or off as near duplicates are."""
+    """2 to 20% of the items (at least 5) are also in the other split, as exact or near copies."""
     assert folder.other is not None
     native = np.logical_and.reduce(list(folder.native.values()))
     numbers = np.flatnonzero(native)
@@ -368,7 +368,7 @@ def leakage(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
 
 
 def wrong_activation(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """The manifest names OpenAI's weights, by tag, by checksum or by repository, and GELU."""
+    """The manifest names OpenAI's weights, by tag, checksum or repository, and GELU."""
     way = ("tag", "checksum", "repository")[generator.integers(3)]
     folder.encoder["activation"] = "gelu" if way == "repository" else "GELU"
     name = folder.source.facts["architecture"]

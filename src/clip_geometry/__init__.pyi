@@ -36,6 +36,13 @@ from .search.compression import Compression as Compression
 from .search.compression import compress as compress
 from .search.diagnosis import Diagnosis as Diagnosis
 from .search.diagnosis import diagnose as diagnose
+from .search.matching import Match as Match
+from .search.matching import match as match
+from .search.matching import read_match as read_match
+from .search.monitoring import Baseline as Baseline
+from .search.monitoring import GateCheck as GateCheck
+from .search.monitoring import gate as gate
+from .search.monitoring import read_gate as read_gate
 from .transforms.pipeline import Pipeline as Pipeline
 
 __version__: str

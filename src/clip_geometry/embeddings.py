@@ -1,5 +1,6 @@
 """Embeddings, whose rows carry the ids of their items, and the pairing of the rows of two sets."""
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -265,6 +266,12 @@ def _as_ids(column: np.ndarray, owner: str) -> np.ndarray:
             "other; give an id to every row, or to no row, so that rows are paired by position"
         )
     return np.fromiter(ids, object, len(ids))
+
+
+def model_and_maps(embeddings: Embeddings) -> dict[str, str]:
+    """Return the model and the maps of the rows, as text, where their provenance names them."""
+    found = {name: embeddings.provenance.get(name) for name in ("model", "maps")}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items() if value}
 
 
 def in_order(sets: Mapping[str, Embeddings]) -> list[str]:

@@ -11,20 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from uuid import uuid4
 
 import numpy as np
 
-from clip_geometry.config import digest
+from clip_geometry.config import Config, digest, validate
 from clip_geometry.io.reading import checked, parse_json
-from clip_geometry.paths import expanded
+from clip_geometry.paths import existing_file, expanded
 from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 LOCK = ".lock"
+T = TypeVar("T", bound=Config)
 CLAIM = ".claim.tmp"  # suffix of the file that reserves the name of a file to be written
 
 
@@ -168,6 +169,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _remove(path: Path) -> None:
+    """Remove a file, or a folder with its content."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -223,6 +225,23 @@ def read_json(path: Path, schema: Any = dict[str, Any]) -> dict[str, Any] | None
         return checked(values, shown(path), schema) if checksum == digest(values) else None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, InputError):
         return None
+
+
+def read_saved(path: str | Path, schema: type[T], *, format: int, what: str, writer: str) -> T:
+    """Read a file written by `write_json` that a user names; its fields "format" and "version" say who wrote it.
+
+    Raises:
+        InputError: The file is missing, damaged, of another format or something else.
+    """
+    file = existing_file(path, f"a file written by {writer}")
+    values = parse_json(file.read_bytes(), shown(file), dict[str, Any])
+    if not schema.model_fields.keys() <= values.keys():
+        raise InputError(f"{shown(file)} is JSON, but not {what}; expected a file written by {writer}")
+    if values.pop("checksum", None) != digest(values):
+        raise InputError(f"{shown(file)} is damaged, its checksum does not hold; copy it again or write it again")
+    if values["format"] != format:
+        raise InputError(f"{shown(file)} has format {shown(values['format'])}; this version reads format {format}")
+    return validate(schema, values, shown(file))
 
 
 @contextmanager
@@ -286,6 +305,7 @@ def claimed(path: Path) -> Iterator[Path]:
 
 
 def _require_new_file(path: Path) -> None:
+    """Raise InputError unless a new file can be written at the path."""
     require_folders_above(path)
     with _explained(path):  # a circular link, for example
         try:

@@ -70,6 +70,7 @@ class Work:
         self._show()
 
     def _show(self) -> None:
+        """Update the bar and, from time to time, print a line with the remaining time."""
         unit = f"; now {self.unit}" if self.unit else ""
         self.display.update(self.id, more=(self._rate() + unit)[2:])
         time = self.display.get_time()
@@ -124,6 +125,7 @@ def progress(description: str, total: int, done: int = 0) -> Iterator[Work]:
 
 
 def _display() -> "rich.progress.Progress":
+    """Return the progress bar on stderr; it is hidden if stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column

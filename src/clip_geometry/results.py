@@ -33,7 +33,8 @@ class Record(dict[str, Any]):
             `without`, the values without each block of items, from which the standard error is computed; `low` and
             `high`, the 95% interval of a proportion such as recall, and `by_item`, its value for each item;
             `item_blocks`, which is equal if two records have the same items in the same blocks; `items_from`, "ids" or
-            a digest of rows without ids; `scaling` and `expected`, the values by size and at full size; and others.
+            a digest of rows without ids; `scaling`, the values in smaller samples, and `expected`, the
+            predicted value at full size; and others.
 
     Example:
         >>> from clip_geometry import Record
@@ -237,7 +238,7 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
 
     Returns:
         A DataFrame with one row per record. `at` is expanded into the columns `at.modality`, `at.layer`, …; the values
-        behind the standard error and the values by size are left out.
+        without each block of items and the values at smaller sizes are left out.
 
     Example:
         >>> from clip_geometry import Record, to_frame

@@ -101,7 +101,7 @@ def test_errors_are_one_sentence(refused, folder):
         (["--repair", "zscore"], "--repair was given without --write"),
         (["--write", "repair.npz"], "is not a .safetensors file"),
         (["--figure", "d.jpeg"], "is not a .png or .svg or .pdf file"),
-        (["--labels", "a.txt", "--labels", "image=b.txt"], "is one of several --labels"),
+        (["--labels", "a.txt", "--labels", "image=b.txt"], "names no modality; write MODALITY=FILE"),
         (["nowhere.npy"], "nowhere.npy"),
     ):
         assert sentence in refused("diagnose", "image.npy", "text.npy", *options)

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
+import clip_geometry as cg
 from clip_geometry import Pipeline
 from clip_geometry.cli import EXAMPLES, app
 from clip_geometry.cli.lists import LISTS
@@ -56,8 +57,14 @@ def test_every_example_runs(cli, tmp_path):
     for k in range(3):
         Image.fromarray(rng.integers(0, 256, (40, 40, 3), np.uint8)).save(tmp_path / "photos" / f"{k}.png")
     for name in ("image", "text", "rows"):
-        np.save(tmp_path / f"{name}.npy", rng.normal(size=(60, 256)).astype("float32"))
-    np.save(tmp_path / "labels.npy", np.arange(60) % 3)
+        np.save(tmp_path / f"{name}.npy", rng.normal(size=(120, 256)).astype("float32"))
+    np.save(tmp_path / "labels.npy", np.arange(120) % 3)
+    old, numbers = rng.normal(size=(1000, 8)), rng.permutation(1000)[:200]
+    ids = np.array([f"item{number}" for number in range(1000)])
+    for name, rows, known in (("old", old, ids), ("new", old[numbers] ** 3, ids[numbers])):
+        np.save(tmp_path / f"{name}.npy", rows)
+        cg.export({"image": cg.Embeddings(rows, "image", item_id=known)}, tmp_path / name, to="parquet")
+    np.save(tmp_path / "numbers.npy", numbers)
     done = set()
 
     def run(line):
@@ -158,6 +165,7 @@ class Late:
             sys.stderr.flush()
             raise SystemExit(f"{name} is imported")
 sys.meta_path.insert(0, Late())
+import clip_geometry as cg
 from clip_geometry.cli import main
 main()
 """

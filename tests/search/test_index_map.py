@@ -54,6 +54,34 @@ def test_queries_of_another_kind():
     assert mapped.interval[0] <= true <= mapped.interval[1]
 
 
+def test_mapped_queries_find_what_was_predicted_in_the_untouched_index():
+    """The ranking is that of FAISS on the old rows, for queries of the new model after the map."""
+    faiss = pytest.importorskip("faiss")
+    old, new = two_models(3000, 1, noise=0.3)
+    rows = np.random.default_rng(1).permutation(2500)[:400]
+    mapped = cg.search.map_index(old[:2500], new[rows], rows, side="queries", candidates=RIDGE)
+    asked = mapped.transform(new[2500:])
+    index = faiss.IndexFlatIP(24)
+    index.add(unit(old[:2500]).astype(np.float32))
+    _, found = index.search(asked.astype(np.float32), 10)
+    assert np.array_equal(found[:, 0], (asked @ unit(old[:2500]).T).argmax(1))
+    true = np.argsort(-unit(new[2500:]) @ unit(new[:2500]).T, axis=1)[:, :10]
+    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, true, strict=True)])
+    assert mapped.interval[0] <= recall <= mapped.interval[1] and recall > 0.2
+    assert "With queries mapped by ridge" in repr(mapped)
+
+
+def test_the_interval_allows_for_the_choice_among_candidates():
+    old, new = two_models(1500, 0)
+    rows = np.random.default_rng(0).permutation(1500)[:300]
+    few, many = (
+        cg.search.map_index(old, new[rows], rows, candidates=names) for names in (RIDGE, ["ridge(0.01)", "ridge(100)"])
+    )
+    assert few.recall == many.recall and many.candidates[0].steps == "ridge(alpha=0.01)"
+    margins = [(each.interval[1] - each.recall) / each.standard_error for each in (few, many)]
+    assert margins == pytest.approx([1.960, 2.241], abs=1e-3)  # quantiles of the normal distribution: 5% and 2.5%
+
+
 def test_a_turned_model_and_an_unrelated_one():
     old, _ = two_models(1500, 0)
     rows = np.arange(1500)[::5]
@@ -96,6 +124,7 @@ def test_few_pairs_are_said():
         ({"rows": np.zeros(200, int)}, "expected the numbers of different rows"),
         ({"rows": np.arange(200) + 900}, "expected the numbers of different rows of old, from 0 to 999"),
         ({"new": np.ones((20, 3)), "rows": np.arange(20)}, "one for each of at least 200 new rows, better 1,000"),
+        ({"side": "both"}, "side 'both' is unknown; known are 'items', 'queries'"),
         ({"old": "old.npy"}, "old is a str; expected a numpy array"),
         ({"k": 300}, "k = 300; expected a whole number from 1 to 250, a quarter of the 1000 rows"),
         ({"queries": np.ones((5, 7))}, "queries have dimension 7 and new rows 16"),
@@ -103,7 +132,7 @@ def test_few_pairs_are_said():
         ({"candidates": ["ridge(0.1, rank=500)"]}, r"no candidate suits .*; give one such as ridge\(0.1\)"),
         (
             {"candidates": ["ridge[a-to-b]"]},
-            r"candidate ridge\[a-to-b\]; expected a map fitted on pairs, without a dir",
+            r"candidate ridge\[a-to-b\]; expected a map fitted on pairs, without brackets",
         ),
     ],
 )

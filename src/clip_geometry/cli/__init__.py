@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from clip_geometry.cli import doctor, index, lists, maps, measure, stores
+from clip_geometry.cli import doctor, gate, index, lists, maps, measure, stores
 from clip_geometry.memory import is_out_of_memory, out_of_memory, return_large_blocks
 from clip_geometry.progress import note
 from clip_geometry.registry import MOST, InputError, of_packages, printable, shortened, shown
@@ -24,11 +25,14 @@ COMMANDS = {
     "embed": stores.embed,
     "fit": maps.fit,
     "apply": maps.apply,
+    "migrate": maps.migrate,
     "ship": maps.ship,
     "export": stores.export,
     "compare": measure.compare,
     "diagnose": index.diagnose,
     "compress": index.compress,
+    "match": index.match,
+    "gate": gate.gate,
     "explore": index.explore,
     "list": lists.list_names,
     "doctor": doctor.doctor,
@@ -85,6 +89,7 @@ for name, command in COMMANDS.items():
 
 
 def _print_version(is_given: bool) -> None:
+    """Print the version and exit, for the option --version."""
     if is_given:
         from importlib.metadata import version
 
@@ -97,7 +102,7 @@ def _global(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks of errors; may be given anywhere")] = False,
 ) -> None:
-    pass
+    pass  # typer calls this before the subcommand; it only declares the options of the whole command
 
 
 def main() -> None:
@@ -147,7 +152,7 @@ def _flush() -> None:
 
 
 def _on_one_line(show_foreign: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that shows warnings of this package like errors, each of them once."""
+    """Return a replacement for `warnings.showwarning` that prints warnings of this package on one line, each once."""
     seen = set()
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -166,6 +171,7 @@ def _report(message: str) -> None:
 
 
 def _run() -> None:
+    """Run the command line, and exit with status 2 and one sentence after an error of the user."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         status = app(args=arguments, prog_name="clip-geometry", standalone_mode=False)
@@ -176,7 +182,7 @@ def _run() -> None:
         if hasattr(error, "format_message"):  # a usage error of typer
             _report_usage_error(error)
         elif "--debug" in sys.argv or sentence is None:
-            raise
+            traceback.print_exc()  # with status 2, since 1 is an answer of `gate check`
         else:
             _report(sentence)
         raise SystemExit(2) from None
@@ -188,6 +194,7 @@ def _run() -> None:
 
 
 def _report_usage_error(error: Any) -> None:
+    """Print the message of a typer error and a hint at --help; without any command, print the help."""
     if type(error).__name__ == "NoArgsIsHelpError":  # no command was given
         with suppress(BrokenPipeError):  # `| head` has seen enough
             print(error.format_message())

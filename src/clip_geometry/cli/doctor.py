@@ -47,6 +47,7 @@ def doctor(json_file: JsonFile = None) -> None:
 
 
 def _system() -> Rows:
+    """Return (label, value) of the installation, the machine and the commands of other packages."""
     rows = [
         ["clip-geometry", f"{version('clip-geometry')} in {Path(__file__).parents[1]}"],
         ["Python", f"{platform.python_version()} in {sys.prefix}"],
@@ -58,6 +59,7 @@ def _system() -> Rows:
 
 
 def _devices() -> str:
+    """Describe the GPUs that torch can use."""
     try:
         import torch
     except (ImportError, OSError) as error:  # a library that torch needs is missing or has the wrong version
@@ -78,6 +80,7 @@ def _optional(requirements: Sequence[Requirement]) -> Iterator[Sequence[str]]:
 
 
 def _version(package: str) -> str | None:
+    """Return the installed version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

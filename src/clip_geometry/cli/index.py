@@ -202,6 +202,68 @@ def _table(diagnosis: "cg.Diagnosis") -> "Table":
     return Table(verdict=diagnosis.verdict, heading=[sizes], more=tables)
 
 
+def match(
+    paths: options.Sources,
+    labels: options.SetLabels = None,
+    answerable: Annotated[
+        float,
+        Option(
+            help="share of the queries that have an answer, such as 0.3; a fact about your users", min=0.001, max=0.999
+        ),
+    ] = 0.5,
+    relevant: Annotated[Literal["labels", "pairs"] | None, Option(help="what a query should find")] = None,
+    anchors: Annotated[
+        list[str] | None, Option(metavar="MODALITY=FILE", help="without pairs: queries that match nothing")
+    ] = None,
+    seed: Annotated[int, Option(help="seed of samples and folds", min=0, max=2**32 - 1)] = 0,
+    json_file: Annotated[Path | None, Option("--json", help="also write the table of all numbers to this file")] = None,
+    figure: Annotated[Path | None, Option(help="also draw reliability, risk and scores: .png, .svg, .pdf")] = None,
+    write: Annotated[Path | None, Option(help="save the fitted models to this .json file, for programs")] = None,
+) -> None:
+    """Says which scores are matches.
+
+    Fits the probability that the first result of a search is right, on pairs or labels of a sample of your data, and
+    finds cutoffs for it on other pairs.
+    """
+    options.check_ending("--figure", figure, ".png", ".svg", ".pdf")
+    options.check_ending("--write", write, ".json")
+    options.check_paths(*paths)
+
+    from clip_geometry.display.table import say
+    from clip_geometry.files import write_atomically
+    from clip_geometry.progress import progress
+
+    said = []
+    with _all_or_none(json_file, figure, write) as targets:
+        fitted = cg.match(
+            *paths,
+            labels=options.labels_of(labels),
+            answerable=answerable,
+            relevant=relevant,
+            anchors=options.by_modality(anchors, "--anchors") if anchors else None,
+            seed=seed,
+            progress=progress,
+        )
+        if json_file is not None:
+            text = str(fitted.frame.to_json(orient="records", indent=1, double_precision=15))
+            write_atomically(targets[json_file], text.encode())
+            said.append(f"numbers: {json_file}")
+        if figure is not None:
+            drawn = io.BytesIO()
+            fitted.figure().savefig(drawn, dpi=200, format=figure.suffix[1:])
+            write_atomically(targets[figure], drawn.getvalue())
+            said.append(f"figure: {figure}")
+        if write is not None:
+            fitted.save(targets[write])
+            said.append(f"models: {write}")
+            method = "accepts" if anchors else "probability"
+            usable = [direction for direction, model in fitted.items() if model.identifies]
+            said += [f"in Python: cg.read_match({str(write)!r})[{name!r}].{method}(top, …)" for name in usable[:1]]
+    fitted.table().print()
+    for line in said:
+        say(line)
+
+
 def explore(
     paths: options.Sources,
     *,

@@ -164,6 +164,7 @@ def _models() -> Iterator[ListEntry]:
 
 
 def _formats() -> Iterator[ListEntry]:
+    """Yield the file formats for `clip-geometry list formats`."""
     for name, about in catalog.read(PACKAGE / "io").items():
         files = [*about.get("suffixes", ()), *(["folders"] if "recognizes" in about else [])]
         streams = about.get("streams", "has to fit into memory")
@@ -179,6 +180,7 @@ def _transforms() -> Iterator[ListEntry]:
 
 
 def _repairs() -> Iterator[ListEntry]:
+    """Yield the repairs for `clip-geometry list repairs`."""
     for name, about in catalog.read(PACKAGE / "search" / "repairs").items():
         if "baseline" in about:
             kind = "a baseline of separate indices"

@@ -15,6 +15,8 @@ from clip_geometry.progress import note
 from clip_geometry.registry import InputError, library_versions, printable, shown
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from clip_geometry.rows.streamed import StreamedRows
 
 MAP = "a map (.safetensors) written by fit, or a repair written by diagnose"
@@ -141,8 +143,129 @@ def apply(
     _print(f"embeddings: {out}")
 
 
+def migrate(
+    old: Annotated[Path, Argument(metavar="OLD", help="all rows of the index, from the old model")],
+    new: Annotated[Path, Argument(metavar="NEW", help="a random sample of its items, from the new model")],
+    *,
+    queries: Annotated[Path | None, Option(help="queries from the new model; default: the items of NEW")] = None,
+    rows: Annotated[
+        Path | None, Option(help=".npy file with the row of OLD of each row of NEW; default: by item_id")
+    ] = None,
+    side: Annotated[Literal["items", "queries"] | None, Option(help="what to map; default: what finds more")] = None,
+    k: Annotated[int, Option("-k", help="number of neighbors of the search", min=1)] = 10,
+    modality: options.Modality = None,
+    seed: Annotated[int, Option(help="seed of the folds", min=0, max=2**32 - 1)] = 0,
+    write: Annotated[Path | None, Option(help="save the map to this .safetensors file")] = None,
+) -> None:
+    """Says whether a map lets an old index serve a new model.
+
+    Re-embed about 1,000 random items with the new model. Maps are fitted on them, either of the items of the index
+    into the space of the new model, or of the queries into the space of the index, which then stays untouched. What a
+    search will find is predicted, compared with re-embedding the whole index.
+    """
+    options.check_ending("--write", write, ".safetensors")
+    options.check_paths(old, new, queries, rows)
+
+    from contextlib import ExitStack
+
+    from clip_geometry.display.numbers import percent
+    from clip_geometry.display.table import Table, TableColumn
+    from clip_geometry.files import claimed
+    from clip_geometry.progress import duration
+    from clip_geometry.search.index_map import SIDES
+
+    index, sample = _only(old, modality), _only(new, modality)
+    asked = None if queries is None else _only(queries, None).vectors
+    numbers = _rows_of(index, sample, rows)
+    with ExitStack() as stack:
+        target = None if write is None else stack.enter_context(claimed(write))
+        maps = [
+            cg.search.map_index(index.vectors, sample.vectors, numbers, side=name, queries=asked, k=k, seed=seed)
+            for name in (SIDES if side is None else (side,))
+        ]
+        best = max(maps, key=lambda index_map: index_map.recall)
+        if target is not None:
+            best.save(target)
+    low, high = best.interval
+    verdict = [
+        f"With {best.side} mapped by {best.candidates[0].steps}, a search finds {percent(best.recall)} "
+        f"({percent(low)} to {percent(high)}) of the {k} items that it would find if all {best.size:,} rows were "
+        "re-embedded."
+    ]
+    left = best.size - best.rows
+    rate = _rows_per_second(new, sample.modality)
+    verdict.append(
+        f"Re-embedding the other {left:,} rows takes {duration(left / rate)} at the speed of {new}."
+        if rate
+        else f"The alternative is to re-embed the other {left:,} rows."
+    )
+    names = "map", f"recall at {k}", "95% interval", f"recall at {k} of {best.rows // 5} rows"
+    groups = {
+        f"{index_map.side} mapped": [
+            [tried.steps, *cells, f"{tried.recall:.3f} ± {tried.standard_error:.3f}"]
+            for tried, cells in zip(
+                index_map.candidates,
+                [[f"{index_map.recall:.3f}", "{:.3f} to {:.3f}".format(*index_map.interval)]]
+                + [["", ""]] * len(index_map.candidates),
+                strict=False,
+            )
+        ]
+        for index_map in maps
+    }
+    columns = [TableColumn(name, "number" if number else "text") for number, name in enumerate(names)]
+    legend = [
+        f"recall at {k}: predicted for the whole index, with the best map; last column: measured among a fifth of NEW, "
+        "with maps fitted on the other rows of NEW"
+    ]
+    Table(columns, groups, verdict=verdict, legend=legend, named_groups=True).print()
+    if write is not None:
+        _print(f"map of the {best.side}: {write}")
+        source = f"{old} -o mapped" if best.side == "items" else "QUERIES -o mapped_queries"
+        _print(f"apply it: clip-geometry apply {write} {source}")
+
+
+def _only(path: Path, modality: str | None) -> "cg.Embeddings":
+    """Return the only set in a file or folder, or the one of a modality."""
+    from clip_geometry.io.sources import read
+
+    if modality is not None:
+        return cg.read_embeddings(path, modality=modality)
+    sets = read(path)
+    if len(sets) > 1:
+        raise InputError(f"{shown(path)} holds {' and '.join(sets)} embeddings; choose one with --as")
+    return next(iter(sets.values()))
+
+
+def _rows_of(index: "cg.Embeddings", sample: "cg.Embeddings", rows: Path | None) -> "np.ndarray":
+    """Return the number in the index of each row of the sample, (s,), from a file or from the ids of both."""
+    import numpy as np
+
+    if rows is not None:
+        from clip_geometry.io.reading import read_npy
+
+        return read_npy(rows)
+    if index.item_id is None or sample.item_id is None:
+        raise InputError(
+            "OLD or NEW has no item_id; give --rows, a .npy file with the number of the row of OLD for each row of NEW"
+        )
+    numbers = {item: number for number, item in enumerate(index.item_id.tolist())}
+    unknown = [item for item in sample.item_id.tolist() if item not in numbers]
+    if unknown:
+        raise InputError(f"{len(unknown)} items of NEW are not in OLD, such as {shown(unknown[0])}")
+    return np.array([numbers[item] for item in sample.item_id.tolist()])
+
+
+def _rows_per_second(path: Path, modality: str) -> float | None:
+    """Return the speed at which embed wrote a store; None for other files."""
+    from clip_geometry.embedding.store import Store
+
+    manifest = Store(path).manifest() if path.is_dir() else None
+    run = ((manifest or {}).get("run") or {}).get(modality) or {}
+    return run["items"] / run["seconds"] if run.get("seconds") and run.get("items") else None
+
+
 def ship(
-    map_file: Annotated[Path, Argument(metavar="MAP", help="a map that fit wrote, or a saved repair")],
+    map_file: Annotated[Path, Argument(metavar="MAP", help="a map that fit wrote, a repair, or models of match")],
     paths: Annotated[list[Path] | None, Argument(metavar="IMAGE [TEXT]", help="rows of the index, for faiss")] = None,
     *,
     out: options.NewFolder,
@@ -150,9 +273,9 @@ def ship(
     modality: options.Modality = None,
     no_normalize: options.NoNormalize = False,
 ) -> None:
-    """Writes a map or a repair as an index, a model or a script.
+    """Writes a map, a repair or match models for other programs.
 
-    Other programs can use these without clip-geometry.
+    These need no clip-geometry.
 
     faiss: an index of the given rows, and transforms for raw queries. onnx: models that take raw rows. numpy: a short
     script with its constants.
@@ -163,6 +286,14 @@ def ship(
     paths = paths or []
     options.check_paths(*paths)
     require_new_folder(out)
+    if map_file.suffix == ".json":
+        from clip_geometry.search.shipping import write_match
+
+        if paths or modality or no_normalize:
+            raise InputError("match models hold no rows; leave out FOLDER, --as and --no-normalize")
+        for name, says in {**write_match(cg.read_match(map_file), to, out), to: str(out)}.items():
+            _print(f"{name}: {says}")
+        return
     if _is_compressor(existing_file(map_file, MAP)):
         from clip_geometry.io.sources import read_sets
         from clip_geometry.search.shipping.compressed import write_compressed

@@ -121,12 +121,15 @@ def labels_of(values: Sequence[str] | None) -> Any:
         return None
     if len(values) == 1 and ("=" not in values[0] or Path(values[0]).exists()):
         return Path(values[0])
+    return by_modality(values, "--labels")
+
+
+def by_modality(values: Sequence[str], option: str) -> dict[str, Path]:
+    """Return modality → path of the values of an option, each MODALITY=FILE."""
     paths = {}
     for value in values:
         name, equals, path = value.partition("=")
         if not equals:
-            raise InputError(
-                f"--labels {printable(value)} is one of several --labels; write MODALITY=FILE, as in image={value}"
-            )
+            raise InputError(f"{option} {printable(value)} names no modality; write MODALITY=FILE, as in image={value}")
         paths[name] = Path(path)
     return paths

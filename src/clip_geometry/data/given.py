@@ -84,6 +84,7 @@ def is_sequence(value: Any) -> bool:
 
 
 def _texts(value: Any, item: str) -> list[str]:
+    """Return the texts of an item as a list; raise InputError if they are not strings."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and is_unicode(text) for text in texts):
         raise InputError(f"the text of item {item} is {shown(value)}; a text or a list of texts was expected")
@@ -95,6 +96,7 @@ def _load(get_image: Callable[[int], Any], k: int) -> Image.Image:
 
 
 def _decoded(image: Any, k: int) -> Image.Image:
+    """Return image k in RGB, loaded from its path if it is one."""
     if isinstance(image, Image.Image):
         return rgb(image)
     if isinstance(image, str | os.PathLike):

@@ -116,6 +116,7 @@ def samples(path: Path) -> Iterator[tuple[str, dict[str, Member]]]:
 
 
 def _members(path: Path) -> Iterator[tarfile.TarInfo]:
+    """Yield the regular files of a .tar file; raise InputError if it is damaged or cut off."""
     with reading_with(path, ".tar"), path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
         size = path.stat().st_size
         last_offset = -1

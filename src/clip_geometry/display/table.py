@@ -238,6 +238,7 @@ def _plain(row: Sequence[str]) -> list[str]:
 
 
 def _folded(sentences: Sequence[str], width: int, indent: str = "") -> list[str]:
+    """Wrap sentences to the width; continued lines are indented."""
     width = max(width, LEAST_WIDTH + len(indent))
     lines = []
     for sentence in sentences:

@@ -154,7 +154,7 @@ def _joined(
 
 
 def _halved(size: int, encoder: Encoder) -> int:
-    """Return half the size of a batch for which memory ran out; raise InputError if it cannot be halved."""
+    """Return half the size of a batch that ran out of memory; raise InputError if it cannot be halved."""
     model = encoder.config.model
     problem = f"memory ran out with {size} items per batch"
     if encoder.config.depends_on_batch:
@@ -169,6 +169,7 @@ def _halved(size: int, encoder: Encoder) -> int:
 
 
 def _embed_batch(supply: Supply, indices: Sequence[int]) -> BatchRows:
+    """Read and encode some items; items that cannot be read or have no rows are recorded as skipped."""
     encoder = supply.encoder
     side = supply.side
     batch = supply.batch(indices)

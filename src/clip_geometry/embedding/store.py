@@ -305,6 +305,7 @@ def read_store(folder: str | Path, *, modality: str | None = None, limit: int | 
 
 
 def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None) -> Embeddings:
+    """Read the first `limit` items of one modality of a store, and check that its files agree with the manifest."""
     import pyarrow as pa
 
     side = manifest["sides"][modality]
@@ -394,6 +395,7 @@ def _intact_file(folder: Path, name: str, record: Mapping[str, Any]) -> Path:
 
 
 def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop: int) -> dict[str, Any]:
+    """Return the facts on the origin of rows: model, data set, options, and counts of skipped and truncated items."""
     recipe = manifest["recipe"]
     encoder = recipe["encoder"]
     dataset = recipe["dataset"]

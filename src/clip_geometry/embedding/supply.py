@@ -225,6 +225,7 @@ class Supply:
         return replace(batch, values=pixels)
 
     def _read(self, indices: Sequence[int]) -> Batch:
+        """Return the batch from the workers that read ahead, or read it here if the sizes of batches have changed."""
         if self.side.modality == "text":
             return Batch(list(indices), [self.side.load(k) for k in indices])
         batch = None

@@ -105,6 +105,7 @@ def models() -> ModelList:
 
 
 def _family(model: str) -> EncoderEntry:
+    """Return the encoder entry for a model name FAMILY:NAME."""
     prefix = re.split("[:/]", instance(model, str, "model", "the name of a model"), maxsplit=1)[0]
     if prefix == model:
         known = ", ".join(encoders)

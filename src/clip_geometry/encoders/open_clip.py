@@ -58,6 +58,7 @@ Layers = Annotated[int, Field(ge=0, le=1000)]
 
 
 def _sides(value: Any) -> Any:
+    """Validate an image size: one number of pixels, a list, or a mapping such as {height: …, width: …}."""
     if isinstance(value, dict):
         sides = list(value.values())
     else:
@@ -228,6 +229,7 @@ class NamedConfig(base.NamedWeights, FreshConfig):
 
 
 def _published(name: str, tag: str, architecture: Mapping[str, Any]) -> ModelSource:
+    """Return the source of published weights; raise InputError if their activation is not the architecture's."""
     import open_clip
     from open_clip.pretrained import get_pretrained_cfg
 
@@ -553,6 +555,7 @@ class OpenClipEncoder(Encoder):
         return self._features("text", self.model.encode_text, tokens.inputs.to(self.device))
 
     def _features(self, modality: str, encode: Any, inputs: Tensor) -> Tensor:
+        """Return projected or pooled features, as the config requests, as float32 rows on the CPU."""
         proj = self._projections[modality]
         with runtime.inference():
             if self.config.features == "projected":

@@ -181,6 +181,7 @@ class OwnEncoder(Encoder):
         return self._rows("text", *tokens.inputs)
 
     def _rows(self, modality: str, batch: Any, count: int) -> Tensor:
+        """Call the user's model on a batch, and return its rows as a float32 matrix (count, d) on the CPU."""
         if hasattr(batch, "to"):  # move to the model's device and to the precision of its weights
             batch = batch.to(self.device)
             dtype = self._dtypes[modality]
@@ -226,6 +227,7 @@ def _is_sentence_transformer(model: Any) -> bool:
 
 
 def _function(model: Any) -> Callable[[Any], Any]:
+    """Return a function from a batch to rows: the model itself, or `encode` of a SentenceTransformer."""
     if not _is_sentence_transformer(model):
         return model
     return lambda batch: model.encode(

@@ -191,6 +191,7 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
 
 
 def _transformer_settings(root: Path) -> TransformerSettings:
+    """Return the settings of the first module, such as its maximum length, from the file that holds them."""
     paths = [root / "sentence_bert_config.json", *sorted(root.glob("sentence_*_config.json"))]  # older names
     path = next((path for path in paths if path.exists()), None)
     values = {} if path is None else read_json(path, "the config of a Transformer", dict[str, Any])

@@ -94,6 +94,7 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[s
 
 
 def _counts(cosines: Float[Tensor, " p"], edges: Float[Tensor, " b1"]) -> Float[Tensor, " b"]:
+    """Count the cosines in bins of equal width."""
     bins = len(edges) - 1
     per_unit = bins / (edges[-1] - edges[0]).clamp(min=EPS)
     numbers = ((cosines - edges[0]) * per_unit).floor_().clamp_(0, bins - 1).long()

@@ -40,9 +40,9 @@ def retrieval(
     A row may have several pairs, such as an image with five captions. Then every row is a query and all rows are
     searched. A query is correct if it finds any of its pairs; its other pairs are skipped. This is the convention of
     CLIP_benchmark. Ties count against the query, regardless of the order of the rows: a row as near as the pair
-    precedes it, and a row of the query's own modality precedes one of the other. Therefore copies of a caption miss the
-    ranks below their number, and rows that all coincide score 0. Cosines within 4 ε count as equal; cosines too close
-    for a product to distinguish are computed from differences. Memory: copies of the rows, and blocks.
+    precedes it, and a row of the query's own modality precedes one of the other. Therefore a caption of which there are
+    c copies has at best rank c, and rows that all coincide score 0. Cosines within 4 ε count as equal; cosines too
+    close for a product to distinguish are computed from differences. Memory: a copy of the rows, and blocks of cosines.
 
     Args:
         image: (n, d) rows, n ≥ 2; or a `Search`, without further sets.

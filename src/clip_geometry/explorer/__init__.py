@@ -26,12 +26,13 @@ LIST_BYTES = 16_000_000  # bytes for all neighbors on the page: 6 for each of a 
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """The contents of the explorer.
+    """The data behind the interactive page of `explore`.
 
     Attributes:
         points: The displayed rows, at unit length, and what is known about them.
-        queries: (q,) numbers of the points whose neighbors were computed.
-        states: The stops of the slider: first no repair, then one repair each, with plane, neighbors and numbers.
+        queries: (q,) indices of the points whose neighbors were computed.
+        states: The stops of the slider: first no repair, then one repair each, with its coordinates in the plane, the
+            nearest rows of the queries, and measured values such as recall.
         failed: Repair → why it was left out.
         illustrations: Captions and thumbnails.
         title: Title of the page.
@@ -162,6 +163,7 @@ def explore(
 
 
 def _title(points: Points, source: Any) -> str:
+    """Return the default title: data set and model, or else the name of the folder."""
     manifests = [embeddings.provenance for embeddings in points.sets.values()]
     model = next((str(manifest["model"]) for manifest in manifests if manifest.get("model")), None)
     dataset = next((str(manifest["dataset"]) for manifest in manifests if manifest.get("dataset")), None)

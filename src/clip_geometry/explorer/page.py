@@ -163,6 +163,7 @@ def _steps(values: np.ndarray) -> tuple[bytes, float, float]:
 
 
 def _modalities(points: Points) -> list[dict[str, Any]]:
+    """Return the name, range of points, colors and symbol of each modality."""
     modalities = []
     for k, (name, embeddings) in enumerate(points.sets.items()):
         color = COLOR.get(name) or COLORS[1 + k % (len(COLORS) - 1)]

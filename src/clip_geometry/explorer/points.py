@@ -152,6 +152,7 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
 
 
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
+    """Return the sets as an index; labels that the modalities do not share are only used as colors."""
     try:
         return MixedIndex.of(sets)
     except InputError:  # labels that the modalities do not share can still be used as colors

@@ -86,6 +86,7 @@ def mutual_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer =
 
 
 def _share_in_common(a: Int[Tensor, "n k"], b: Int[Tensor, "n k"]) -> Float[Tensor, ""]:
+    """Return the share of the neighbors that two lists of the same row have in common, over all rows."""
     # an index that is in both lists appears twice, side by side, in the sorted concatenation
     parts = [joined.sort(dim=1).values for joined in torch.cat([a, b], dim=1).split(BLOCK)]
     common = torch.stack([(indices[:, 1:] == indices[:, :-1]).sum() for indices in parts]).sum()

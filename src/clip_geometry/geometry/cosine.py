@@ -238,6 +238,7 @@ def cone_mean_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
 
 
 def _length(mean: Float[Tensor, " d"]) -> Float[Tensor, ""]:
+    """Return the length of the mean of unit rows; raise InputError if it is 0 up to rounding."""
     length = mean.norm()
     if length <= 1e-7:  # the axis would be rounding error
         raise InputError(

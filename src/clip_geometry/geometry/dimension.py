@@ -118,8 +118,8 @@ def local_intrinsic_dimension(
     distances, _ = different(neighbors, metric, least=k + 1).nearest(k)
     inverses = inverse_dimensions((distances[:, -1:] / distances).log(), estimator)
     if estimator == "mackay":
-        return 1 / _positive(inverses.mean(), k, "every row")
-    return (1 / _positive(inverses, k, "some row")).mean()
+        return 1 / _require_positive(inverses.mean(), k, "every row")
+    return (1 / _require_positive(inverses, k, "some row")).mean()
 
 
 def inverse_dimensions(logs: Float[Tensor, "m k"], estimator: Estimator) -> Float[Tensor, " m"]:
@@ -130,7 +130,8 @@ def inverse_dimensions(logs: Float[Tensor, "m k"], estimator: Estimator) -> Floa
     return 2 * logs.mean(1) if estimator == "cai2021" else logs[:, :-1].mean(1)
 
 
-def _positive(inverses: Tensor, k: int, row: str) -> Tensor:
+def _require_positive(inverses: Tensor, k: int, row: str) -> Tensor:
+    """Return the inverse dimensions; raise InputError, which names `row`, if one of them is 0."""
     if (inverses == 0).any():
         advice = "choose a larger k or the estimator 'mackay'" if row == "some row" else "choose a larger k"
         raise InputError(

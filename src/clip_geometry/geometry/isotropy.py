@@ -47,9 +47,9 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
         convention: How signs are chosen, since eigenvectors have none. "invariant" uses E ∪ −E. "canonical" takes each
             v with ⟨v, mean⟩ ≥ 0, which is undetermined where |⟨v, mean⟩| ≤ 1e-10 × the root mean square of the row
             lengths, as after centering. "rows" uses the rows of the matrix of canonical eigenvectors (ascending
-            eigenvalues) instead of its columns. It reproduces published values, but says nothing beyond ‖mean‖/√d, and
-            is arbitrary if the rank is below d. No convention is unique where eigenvalues repeat (whitened data). With
-            d = 1, "canonical" and "rows" have a single direction, so i1 = 1 and i2 = 0.
+            eigenvalues) instead of its columns. It reproduces published values, but its result depends almost only on
+            ‖mean‖/√d, and it is arbitrary if the rank is below d. No convention is unique where eigenvalues repeat
+            (whitened data). With d = 1, "canonical" and "rows" have a single direction, so i1 = 1 and i2 = 0.
 
     Returns:
         A `PartitionIsotropy` with i1 and i2, as floats, or as 0-d float64 tensors for tensor input.
@@ -122,6 +122,7 @@ def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
 
 
 def _remark_on_basis(x: Rows) -> str | None:
+    """Return the remark that the basis is arbitrary if there are fewer rows than dimensions."""
     n, d = as_matrix(x).shape
     if n >= d:
         return None

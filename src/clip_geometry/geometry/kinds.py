@@ -89,7 +89,7 @@ def as_given(result: Any, given: Iterable[Any]) -> Any:
 
 
 def _device(argument: Any) -> torch.device | None:
-    """Return the device of rows given as a tensor or a list of tensors; None for anything else, such as labels."""
+    """Return the device of rows that are a tensor or a list of tensors; None for anything else, such as labels."""
     dims = 2
     if isinstance(argument, list | tuple) and argument:
         argument, dims = argument[0], 1
@@ -101,6 +101,7 @@ def _device(argument: Any) -> torch.device | None:
 
 
 def _converted(result: Any, device: torch.device | None) -> Any:
+    """Convert tensors in a result to the caller's type: tensors on `device`, or arrays and floats for None."""
     if isinstance(result, Mapping):
         return {name: _converted(value, device) for name, value in result.items()}
     if hasattr(result, "_fields"):  # a named tuple

@@ -29,15 +29,15 @@ class Measure:
         options: Keyword arguments for the function.
         remark: Function of the same arguments that returns a remark on what the number leaves out, or None.
         statistic: The `Statistic` that the function accepts in place of all sets, or None if it takes rows only. It is
-            computed once for all measures that share it. For the jackknife, it is computed without each block from
-            shared work.
+            computed once for all measures that share it. For the jackknife, the statistic without each block of rows is
+            computed from intermediate results that all blocks share.
         streams: Whether the function accepts `StreamedRows`, which it reads in a bounded number of blocks. Otherwise
             all rows must fit in memory.
         aggregated: Whether each pass over the rows is an aggregation (`StreamedRows.aggregate`), which an engine can
             run.
-        shares: Function that returns a `Share`, with a standard error and an interval, for each number of an evaluator
-            that is a mean over queries of values from 0 to 1. It takes the arguments of the function and `items`, the
-            items of the rows of each sampled set. Numbers without a `Share` use the jackknife over blocks.
+        shares: For evaluators whose numbers are shares of queries, such as recall: a function that returns, for each
+            number, a `Share` with its standard error and interval. It takes the arguments of `function` and `items`,
+            which has the item of each row, for each set. Numbers without a `Share` use the jackknife over blocks.
 
     Example:
         >>> import numpy as np, clip_geometry as cg

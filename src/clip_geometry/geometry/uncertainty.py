@@ -41,10 +41,11 @@ def standard_error(
 
     The rows must be independent. If an image has several captions, pass one of them, or use `MeasuredSets`, which
     assigns items instead of rows. For shares of queries, such as recall, the standard error is instead half the width
-    of their 95% interval divided by 1.96; it is Wilson's interval, over queries and items, and never has width 0. On
-    isotropic noise the jackknife is 1.3 to 1.9 times too large for most measures. `cg.measure` assigns items instead of
-    rows, and refits its pipeline without each block (`MeasuredSets.errors`). The standard error is at least 0, in the
-    units of the measure. Source: Efron & Tibshirani 1993.
+    of their 95% interval divided by 1.96; it is Wilson's interval, with a sample size that accounts for queries that
+    share an item, and never has width 0. On isotropic noise the jackknife is 1.3 to 1.9 times too large for most
+    measures. `cg.measure` assigns items instead of rows, and refits its pipeline without each block
+    (`MeasuredSets.errors`). The standard error is at least 0, in the units of the measure. Source: Efron & Tibshirani
+    1993.
 
     Args:
         measure: Name of a measure or of an evaluator's number, a `Measure`, or any function of the sets.
@@ -58,8 +59,8 @@ def standard_error(
 
     Raises:
         InputError: There are fewer than two blocks, the measure cannot be computed without a block, or it is not a
-            smooth function of the rows (extremes, an arbitrary basis, the nearest of neighbors), in which case the
-            jackknife gives no standard error.
+            smooth function of the rows (extremes, an arbitrary basis, the distance to the nearest neighbor), in which
+            case the jackknife gives no standard error.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -101,9 +102,9 @@ def standard_error(
 
 
 def _sampled(measure: Measure | None, sets: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Split the sets into those that are sampled and those that stay whole.
+    """Split the sets into those that are resampled and those that stay whole.
 
-    Class texts stay whole, because a class is missing without its text.
+    Class texts stay whole, because without its text a class would be missing.
     """
     if measure is None:
         for k, rows in enumerate(sets, 1):

@@ -94,6 +94,7 @@ def _flat(index: Any, path: Path) -> Any:
 
 @contextmanager
 def _reader(path: Path) -> Iterator[Reader]:
+    """Open an index and yield a function that reads rows from start to stop."""
     import faiss
 
     with _opened(path) as index:

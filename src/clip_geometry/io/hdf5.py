@@ -33,6 +33,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _stored(array: Any, name: str, path: Path) -> FileRows:
+    """Return the rows of an HDF5 array; raise InputError if some of its values are not in the file."""
     chunks = array.chunks or array.shape
     expected = math.prod(-(-n // chunk) for n, chunk in zip(array.shape, chunks, strict=True) if n)
     written = array.id.get_num_chunks() if array.chunks else array.id.get_storage_size()

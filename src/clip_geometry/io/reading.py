@@ -132,6 +132,7 @@ def read_json(path: str | Path, what: str, schema: Any = None) -> Any:
 
 
 def _finite(digits: str) -> float:
+    """Parse a number; raise ValueError if it overflows to infinity."""
     number = float(digits)
     if math.isinf(number):
         raise ValueError(f"a number of {len(digits)} digits")

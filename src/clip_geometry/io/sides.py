@@ -213,6 +213,7 @@ def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> 
 
 
 def _column(array: np.ndarray | FileRows, source: str) -> np.ndarray:
+    """Return a column as an array; bytes become strings."""
     if isinstance(array, FileRows):
         require_memory(math.prod(array.shape) * array.dtype.itemsize, source)
         with array.opened() as read:

@@ -72,6 +72,7 @@ def is_dataset(folder: Path) -> bool:
 
 
 def _dataset_files(folder: Path) -> list[Path]:
+    """Return the Arrow files of a saved data set of Hugging Face; raise InputError if rows were selected in it."""
     if (folder / "dataset_dict.json").is_file():
         raise InputError(f"{shown(folder)} is a DatasetDict; give the folder of one of its splits")
     state = reading.read_json(folder / "state.json", "the state of a data set", dict[str, Any])
@@ -183,6 +184,7 @@ def _numbered_columns(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, list[
 
 
 def _numbers(column: pa.ChunkedArray, source: str) -> np.ndarray:
+    """Return a column as floating-point numbers; raise InputError for text and missing values."""
     try:
         numbers = column if types.is_floating(column.type) else column.cast("float64")
     except ValueError as error:  # 'abc'

@@ -369,7 +369,7 @@ def _records(operand: Any) -> list[Record] | None:
 
 
 def _with_origins(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """Return the columns with names that also say how they differ."""
+    """Return the columns with names that also show how their models, data or seeds differ."""
     records = [next(iter(column.records.values())) for column in columns]  # the first of each column
     varying = []
     for field in ORIGIN:
@@ -453,24 +453,27 @@ def _changes(first: Column, other: Column, flips: int, seed: int) -> Iterable[Ch
 
 
 def _error_and_p(value: float, before: Record, after: Record, flips: int, seed: int) -> dict[str, Any]:
-    """Return the standard error of Δ and p as fields of a `Change`, paired for the same items, else for two samples."""
-    same = bool(before.item_blocks) and before.item_blocks == after.item_blocks
-    assumed = same and before.items_from != after.items_from
+    """Return the standard error of the difference and its p-value, as fields of a `Change`.
+
+    The test is paired if both records were measured on the same items, otherwise it is for two samples.
+    """
+    same_items = bool(before.item_blocks) and before.item_blocks == after.item_blocks
+    by_position = same_items and before.items_from != after.items_from
     if before.low is not None and after.low is not None:
         items_before, items_after = np.array(before.by_item or ()), np.array(after.by_item or ())
-        paired = same and len(items_before) == len(items_after) > 0
+        paired = same_items and len(items_before) == len(items_after) > 0
         low, high = _newcombe(before, after, _correlation(items_before, items_after) if paired else 0.0)
         error = (high - low) / (2 * Z)
         p = _mcnemar(items_after - items_before, flips, seed) if paired else _normal_p(value, error)
-        interval = {"low": low, "high": high, "assumed": assumed and paired}
+        interval = {"low": low, "high": high, "assumed": by_position and paired}
         return {"standard_error": error, "p_value": p, "paired": paired, **interval}
-    if before.without and after.without and same:
+    if before.without and after.without and same_items:
         without = np.subtract(after.without, before.without)
         p = 1.0
         scale = max(abs(float(before["value"])), abs(float(after["value"])))
         if abs(value) > ROUNDING * scale:  # smaller changes are rounding error
             p = _p_of_flips(value - (len(without) - 1) * (without - without.mean()), value, flips, seed)
-        return {"standard_error": jackknife(without.tolist()), "p_value": p, "paired": True, "assumed": assumed}
+        return {"standard_error": jackknife(without.tolist()), "p_value": p, "paired": True, "assumed": by_position}
     if before.standard_error is None or after.standard_error is None:
         return {}
     error = math.hypot(before.standard_error, after.standard_error)

@@ -44,6 +44,7 @@ def _values(argument: Any) -> Any:
 
 
 def _sets(arguments: Sequence[Any]) -> dict[str, Embeddings]:
+    """Return modality → embeddings for all forms in which `measure` accepts sets: a path, a mapping, or arrays."""
     first = arguments[0]
     only_one = len(arguments) == 1
     if only_one and isinstance(first, str | Path):
@@ -104,6 +105,7 @@ def _as_sorted(value: Any) -> tuple[float, str]:
 
 
 def _column(embeddings: Embeddings, column: str) -> np.ndarray:
+    """Return the column of embeddings to group by: a metadata column, the labels or the language."""
     columns = dict(embeddings.metadata)
     if embeddings.labels is not None:
         columns["label"] = embeddings.labels

@@ -192,9 +192,9 @@ class MeasuredSets(View):
 
     @cached_property
     def _by_class(self) -> "MeasuredSets":
-        """The same sets with one text per class.
+        """Return the same sets with one text per class.
 
-        If a class has several prompts, their ensemble is computed before the pipeline, and the pipeline transforms it.
+        If a class has several prompts, their ensemble replaces them before the pipeline is applied.
         """
         ensembles = {}
         for modality, text in self.embeddings.items():
@@ -338,8 +338,10 @@ class MeasuredSets(View):
                 del statistics[key]
 
     def _share(self, measure: Measure, place: str) -> Share | None:
-        """Return the number as a mean over queries, for a standard error over items; None if it is not one, or for many
-        rows."""
+        """Return the number as a mean over queries, which has an interval over items.
+
+        None if the number is not such a mean, or if there are too many rows.
+        """
         if measure.shares is None or self.streamed or (self._many_rows and measure.quadratic):
             return None
         if not self.blocks or len(self.items) < 2:

@@ -114,6 +114,7 @@ def numbers_table(
 
 
 def _rows_of(name: str, members: Sequence[tuple[Row, list[str]]], explanation: Explanation | None) -> Iterator[list]:
+    """Yield the table rows of one measure: name, set, other columns, value, null value, direction and range."""
     near = []  # numbers that are shown next to each other
     for row, _ in members:
         near += [row.get("value"), row.get("null_value")]
@@ -342,6 +343,7 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def _sentence_on_sets(by_measure: RowsByMeasure) -> str:
+    """Say whether the rows of each set lie in a cone and how isotropic they are."""
     sentences = []
     for measure in ("average_cosine", "isoscore[unbiased]"):
         shapes: dict[str, list[str]] = {}
@@ -371,6 +373,7 @@ def _sentence_on_sets(by_measure: RowsByMeasure) -> str:
 
 
 def _sentence_on_gaps(by_measure: RowsByMeasure) -> str:
+    """Say how far apart the means of the modalities are, compared with chance."""
     gaps: dict[str, Row] = {}
     for place, row in by_measure.get("modality_gap", {}).items():
         # the gap that chance gives two samples of these rows with a common mean: the null value, which assumes rows
@@ -396,6 +399,7 @@ def _sentence_on_gaps(by_measure: RowsByMeasure) -> str:
 
 
 def _sentence_on_one_gap(place: str, gap: Row, by_measure: RowsByMeasure) -> str:
+    """Describe the gap between two modalities, and how often a query's neighbors are of its own modality."""
     names = _modalities(place, by_measure)
     direction = _from_null(gap)
     modalities = "the modalities" if place == "both" else listed(names)
@@ -426,6 +430,7 @@ def _sentence_on_one_gap(place: str, gap: Row, by_measure: RowsByMeasure) -> str
 
 
 def _sentence_on_pairs(by_measure: RowsByMeasure) -> str:
+    """Say whether pairs are closer than random pairs; "" if there is not exactly one couple of modalities."""
     matching, random = (list(by_measure.get(name, {}).items()) for name in ("matching_cosine", "random_cosine"))
     if len(matching) != 1 or len(random) != 1:
         return ""

@@ -299,7 +299,7 @@ def _options_of_sets(sets: Sets, key: str) -> dict[str, Any]:
 
 
 def _maps(sets: Sets) -> str | None:
-    """Describe the saved maps that the rows had gone through before they were read."""
+    """Describe the saved maps that were applied to the rows before they were read."""
     descriptions = {}
     for modality, embeddings in sets.items():
         maps = []

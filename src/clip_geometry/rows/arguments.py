@@ -99,6 +99,7 @@ def require_plain(x: Tensor, name: str) -> None:
 
 
 def _as_array(x: Any, name: str) -> "np.ndarray":
+    """Convert rows to a numpy array of floating-point numbers; raise InputError for anything else."""
     import numpy as np
 
     is_list = isinstance(x, list | tuple)

@@ -187,13 +187,16 @@ def unit_array(x: Any) -> Any:
     return unit if isinstance(unit, StreamedRows) else unit.detach().cpu().numpy()
 
 
-def unit_blocks(x: Float[Matrix, "n d"], *, name: str = "x", size: int = 1024) -> Iterator[Float[Tensor, "b d"]]:
+def unit_blocks(
+    x: Float[Matrix, "n d"], *, name: str = "x", size: int = 1024, dtype: torch.dtype = torch.float64
+) -> Iterator[Float[Tensor, "b d"]]:
     """Yield the rows scaled to length 1, `size` at a time."""
-    for k, block in enumerate(blocks(x, size)):
-        yield _unit(block, name, range(k * size, len(x)))
+    for start in range(0, len(x), size):
+        yield _unit(x[start : start + size].to(dtype), name, range(start, len(x)))
 
 
 def _unit(block: Float[Tensor, "b d"], name: str, numbers: Numbers) -> Float[Tensor, "b d"]:
+    """Scale rows to length 1; raise RowError with the number of the first zero row."""
     # dividing by the largest entry first keeps the squares of rows of any scale in range
     largest = block.detach().abs().amax(1, keepdim=True)
     if (largest == 0).any():

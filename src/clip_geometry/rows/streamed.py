@@ -111,6 +111,8 @@ class StreamedRows:
         return block
 
     def _check(self, block: Tensor, first: int) -> None:
+        """Raise an error if a row of the block is not finite; `first` is the number of its first row."""
+
         def check(rows: slice) -> None:
             check_values(block[rows], self.name, range(first + rows.start, first + rows.stop))
 

@@ -8,6 +8,7 @@ from .compression.compressor import read_compressor as read_compressor
 from .held_out import search_index as search_index
 from .index_map import IndexMap as IndexMap
 from .index_map import map_index as map_index
+from .matching.model import MatchModel as MatchModel
 from .mixed_index import MixedIndex as MixedIndex
 from .relevance import Relevance as Relevance
 from .repairs import Known as Known

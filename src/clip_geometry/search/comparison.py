@@ -374,9 +374,10 @@ def _full(compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, 
 def _with_split_errors(
     estimates: Mapping[str, SearchEstimate], held_out: Mapping[str, SearchEstimate]
 ) -> dict[str, SearchEstimate]:
-    """Give estimates in the full index the split errors of the held-out ones.
+    """Return the estimates in the full index with the split errors of the held-out ones.
 
-    Each item is a query once, so folds do not show the effect of another choice of items to fit on.
+    In the full index each item is a query once, so its folds do not show how much the choice of items to fit on
+    matters.
     """
     return {key: SearchEstimate(*estimates[key][:2], *held_out[key][2:]) for key in estimates if key in held_out}
 
@@ -404,6 +405,7 @@ def serving_of(repair: Repair, known: Known) -> Serving:
 def _candidate(
     name: str, sums: SearchNumbers, none: SearchNumbers, index: MixedIndex, want: Want, serving: Serving
 ) -> Candidate:
+    """Return the numbers of a repair, their change from no repair, and what the repair costs."""
     numbers = sums.estimates()
     changes = sums.estimates(less=none)
     costs = []

@@ -154,8 +154,9 @@ def diagnose(
     Repairs are fitted on random halves of the items and evaluated by searches in the other halves, next to baselines
     that need no repair. Among the repairs that are best for the goal, the recommended one is the cheapest to serve. A
     repair that lowers recall across modalities by more than two standard errors is not recommended. If the goal is a
-    list of both modalities, the same holds for repairs that lose neighbors, precision or results of the query's own
-    modality.
+    list of both modalities, the same holds for repairs that lower precision, that change the nearest rows within a
+    modality, or that lose results of the query's own modality. A repair is a change of the rows or of the scores of a
+    search, such as standardizing each modality.
 
     Args:
         image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
@@ -165,10 +166,10 @@ def diagnose(
         ids: The item of each row. Without labels, rows of one item are relevant to each other.
         other: Another split of the same data, given as `image`. Copies of its rows in this one are leakage.
         relevant: What makes items relevant if both are known: "labels" or "pairs".
-        want: The goal. "both": a list with relevant items of both modalities, judged by the number "both". This is the
-            mean of the share of relevant items found and the share of own-modality results kept in the top ten,
-            counting up to four per modality. "pairs": the relevant item of another modality, judged by its reciprocal
-            rank, "mrr"; results of the query's own modality do not count.
+        want: The goal of a search. "both": a top ten with relevant items of both modalities. Its number, "both", is the
+            mean of two shares: the relevant items of other modalities that are found, and the relevant items of the
+            query's own modality that are kept. In each of the two, at most four items count. "pairs": the relevant item
+            of another modality; its number, "mrr", is the mean reciprocal rank of that item.
         repairs: Names of the repairs to compare; default: those of `compare_repairs`. An empty list compares none.
         splits: Number of random halves.
         seed: Seed of the samples, null values and splits.
@@ -231,7 +232,7 @@ def diagnose(
 
 
 def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:
-    """Return the rows that have a direction; rows that pair by position keep their partners."""
+    """Return the sets without zero and non-finite rows; sets that pair by position lose whole pairs."""
     without_ids = all(embeddings.item_id is None for embeddings in sets.values())
     by_position = without_ids and len({len(embeddings) for embeddings in sets.values()}) == 1
     all_valid = all(context.valid(name).all() for name in sets)

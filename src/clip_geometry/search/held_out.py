@@ -141,11 +141,11 @@ class HeldOutSearch:
 
     def _values(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
         """Return the values for a span of the queries, and the values without each block of items."""
-        ranked, ranked_without = self._ranked(query, scores, span)
-        listed, listed_without = self._listed(query, scores, span)
-        return ranked | listed, ranked_without | listed_without
+        by_rank, by_rank_without = self._by_rank(query, scores, span)
+        by_list, by_list_without = self._by_list(query, scores, span)
+        return by_rank | by_list, by_rank_without | by_list_without
 
-    def _ranked(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
+    def _by_rank(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
         """Return values based on the rank of the first relevant item of another modality, also without each block."""
         relevant = {item: self._relevant(query, item)[span] for item in scores if item != query}
         best = np.max([np.where(mask, scores[item], -np.inf).max(1) for item, mask in relevant.items()], axis=0)
@@ -159,7 +159,7 @@ class HeldOutSearch:
         before[:, np.isneginf(best)] = np.nan  # undefined without a relevant item of another modality
         return _of_ranks(*before.sum(2)), _of_ranks(*(before.sum(2, keepdims=True) - before))
 
-    def _listed(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
+    def _by_list(self, query: str, scores: Mapping[str, np.ndarray], span: slice) -> tuple[QueryValues, QueryValues]:
         """Return the values that depend on the top ten and the relevant items in it, also without each block.
 
         Up to four relevant items count per modality. Among equal scores, those of relevant items come last.
@@ -202,10 +202,10 @@ class HeldOutSearch:
         return values, _both(without, query)
 
     def _wanted_items(self, query: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return the items that count, by modality: a mask, and their number in each block.
+        """Return the relevant items by modality: a mask, (q, m), and their number in each block, (q, b).
 
-        Pairs do not say which items of the query's own modality are relevant; the first four without a repair count
-        instead.
+        Pairs do not say which items of the query's own modality are relevant. There, the first four results of a search
+        without any repair are taken to be.
         """
         items = {item: self._relevant(query, item) for item in self.items}
         if not self.index.complete:
@@ -242,7 +242,7 @@ def _both(shares: Mapping[str, np.ndarray], query: str) -> dict[str, np.ndarray]
 
 
 def _of_ranks(own: np.ndarray, across: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the values if `own` and `across` items, by modality, precede the first relevant item."""
+    """Return the rank-based numbers, given how many own and other items precede the first relevant item."""
     rank = 1.0 + own + across
     unknown = np.where(np.isnan(rank), np.nan, 0.0)
     return {

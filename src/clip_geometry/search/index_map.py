@@ -1,17 +1,21 @@
-"""`map_index`: let an index of an old model's embeddings serve a new model, with a prediction of its recall."""
+"""`map_index`: let an index of an old model's embeddings serve a new model, with a prediction of its recall.
+
+Either the items of the index are mapped into the space of the new model, or each query into the space of the old one.
+"""
 
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
+from scipy.special import ndtri
 
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.registry import InputError, shown
-from clip_geometry.rows.arguments import seed_number, whole_number
+from clip_geometry.rows.arguments import one_of, seed_number, whole_number
 from clip_geometry.rows.matrix import BLOCK
 from clip_geometry.steps import ANY, parse_pipeline, transforms
 from clip_geometry.transforms import Normalize, PairedTransform, RankWarning
@@ -20,13 +24,15 @@ from clip_geometry.transforms.pipeline import Pipeline
 
 RowFunction: TypeAlias = Callable[[np.ndarray], np.ndarray]
 Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]  # unit rows of the old and the new model
+MappedSide: TypeAlias = Literal["items", "queries"]
+SIDES: tuple[MappedSide, ...] = get_args(MappedSide)
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
 LEAST = 200  # fewest re-embedded rows
 MANY = 1000  # rows from which 10 folds are enough; with fewer rows, leaving out a fold costs the map more
 ENOUGH = 20  # expected number of neighbors among the re-embedded rows, from which recall is estimated
 GROUPS = 20  # groups of the jackknife
-Z = 1.96
+LEVEL = 0.95  # of the interval, for all tried maps together, so that it holds after the choice of the best one
 
 
 class TriedMap(NamedTuple):
@@ -45,13 +51,15 @@ class TriedMap(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndexMap:
-    """A map of old rows into the space of a new model, and the predicted quality of the mapped index.
+    """A map between the spaces of an old and a new model, and the predicted quality of a search through it.
 
     Attributes:
-        fitted: The map, a pipeline for rows of any modality: `fitted.transform({"any": old})`.
+        side: "items": the map takes rows of the index into the space of the new model. "queries": it takes queries of
+            the new model into the space of the index, which stays as it is.
+        fitted: The map, a pipeline for rows of any modality: `fitted.transform({"any": rows})`.
         recall: Predicted recall at k, compared with an index of the new model's rows of all items.
         standard_error: Standard error of the prediction.
-        interval: 95% interval of the prediction.
+        interval: 95% interval of the prediction, which allows for the choice among the candidates.
         k, size: Number of neighbors of the search, and number of rows of the index.
         rows: Number of re-embedded rows.
         candidates: All maps that were tried, best first.
@@ -67,6 +75,7 @@ class IndexMap:
         ('ridge(alpha=0.001)', 0.8)
     """
 
+    side: MappedSide
     fitted: Pipeline
     recall: float
     standard_error: float
@@ -76,9 +85,9 @@ class IndexMap:
     rows: int
     candidates: Sequence[TriedMap]
 
-    def transform(self, old: np.ndarray) -> np.ndarray:
-        """Map old rows into the space of the new model, and scale them to unit length."""
-        return self.fitted.transform({ANY: old})[ANY]
+    def transform(self, rows: np.ndarray) -> np.ndarray:
+        """Map rows of the index (or, on the side of the queries, rows of the new model), and scale them to length 1."""
+        return self.fitted.transform({ANY: rows})[ANY]
 
     def save(self, path: str | Path) -> None:
         """Write the map as .safetensors, for `apply`, `ship` and other programs."""
@@ -87,9 +96,9 @@ class IndexMap:
     def __repr__(self) -> str:
         low, high = self.interval
         lines = [
-            f"After {self.candidates[0].steps}, the index of {self.size} old rows has a predicted recall at {self.k} "
-            f"of {self.recall:.3f} ± {self.standard_error:.3f} (95% interval {low:.3f} to {high:.3f}), compared "
-            f"with re-embedding all rows; {self.rows} rows were re-embedded.",
+            f"With {self.side} mapped by {self.candidates[0].steps}, the index of {self.size} old rows has a predicted "
+            f"recall at {self.k} of {self.recall:.3f} ± {self.standard_error:.3f} (95% interval {low:.3f} to "
+            f"{high:.3f}), compared with re-embedding all rows; {self.rows} rows were re-embedded.",
             "",
         ]
         for steps, recall, error in self.candidates:
@@ -102,6 +111,7 @@ def map_index(
     new: Any,
     rows: Any,
     *,
+    side: MappedSide = "items",
     queries: Any = None,
     k: int = 10,
     candidates: Sequence[str] = CANDIDATES,
@@ -109,29 +119,31 @@ def map_index(
 ) -> IndexMap:
     """Fit a map that lets an index of old embeddings serve a new model, and predict its recall.
 
-    You re-embed a random sample of about 1,000 items of the index with the new model. Several maps are fitted on these
-    pairs and compared by recall on pairs that they were not fitted on (adapters as in Vejendla 2025, arXiv:2509.23471);
-    the best one is fitted on all pairs. Rows are scaled to unit length before and after the map, and neighbors are
-    nearest by cosine.
+    You embed a random sample of about 1,000 items of the index again, with the new model. This gives pairs of old and
+    new rows. Several maps are fitted on a part of the pairs and compared by recall on the other pairs (adapters as in
+    Vejendla 2025, arXiv:2509.23471). The best map is fitted on all pairs. Rows are scaled to unit length before and
+    after the map, and neighbors are nearest by cosine.
 
     Recall is the share of a query's k nearest items, in an index re-embedded as a whole, that are also among the k
     nearest in the mapped index. It is predicted without such an index: the rank of a mapped row among all items is
-    known, and so is the true cosine of a re-embedded row with the query. The re-embedded rows that belong to the k
-    nearest are recognized by a cosine above the k-th cosine of the whole index. This cosine is estimated for each query
-    from its nearest re-embedded rows and its k-th mapped cosine, so that on average a share k/N of the rows is above
-    it. For the prediction, maps are fitted on rows that belong to neither the query nor the item. The re-embedded rows
-    themselves, a small share of the index, count as items that the map was fitted on. The interval is ± 1.96 standard
-    errors of a jackknife over items and queries.
+    known, and so is the true cosine of a re-embedded row with the query. A re-embedded row counts as one of the k
+    nearest if its cosine is above a threshold, the k-th cosine of the whole index. The threshold is estimated for each
+    query from its nearest re-embedded rows and its k-th mapped cosine, so that on average a share k/N of the rows is
+    above it. The prediction is cross-validated: the map that scores a query and an item is fitted on pairs that contain
+    neither of them. Only the small share of the index that was embedded again counts as fitted. The interval is that
+    of a jackknife over items and queries, widened by Bonferroni's correction for the number of candidates.
 
     Args:
         old: (N, d) all rows of the index.
         new: (s, e) rows of the new model, s ≥ 200.
         rows: (s,) the numbers of these items in `old`. They must be a random sample; the first items of an ordered
             index are not one.
+        side: What is mapped: "items", so that the index is rewritten once, or "queries", so that it stays untouched
+            and every query is mapped before its search (Drift-Adapter, arXiv:2509.23471).
         queries: (q, e) queries of the new model, such as texts for an index of images. By default, queries are assumed
             to be like the items, and the re-embedded rows serve as queries, each excluded from its own results.
         k: Number of neighbors, at most N/4.
-        candidates: Pipeline steps that are fitted on pairs, without a direction, such as "ridge(0.1)".
+        candidates: Pipeline steps that are fitted on pairs, such as "ridge(0.1)"; they take no direction in brackets.
         seed: Seed of the folds and the groups of the jackknife.
 
     Returns:
@@ -151,6 +163,7 @@ def map_index(
         >>> index_map.recall > 0.9
         True
     """
+    side = one_of(side, "side", SIDES)
     old = np.asarray(old if len(getattr(old, "shape", ())) == 2 else as_matrix(old, name="old"))
     unit = Normalize()
     query_rows = new = unit.apply(as_matrix(new, name="new"))
@@ -185,7 +198,7 @@ def map_index(
     pairs = unit.apply(as_matrix(old[numbers], name="old")), new
     true = _without_itself(query_rows @ new.T, queries)
     names = _applicable(candidates, old.shape[1], new)
-    evaluated = [_evaluated(steps, pairs, query_rows, folds, query_folds, k) for steps in names]
+    evaluated = [_evaluated(steps, side, pairs, query_rows, folds, query_folds, k) for steps in names]
     evaluated.sort(key=lambda candidate: -candidate.recall)
     best = evaluated[0].steps
 
@@ -196,15 +209,16 @@ def map_index(
         blocks = [(q, x) for q, x in blocks if q.any() and x.any()]
         if not blocks:
             continue
-        map_of = _fitted_map(best, pairs, ~np.isin(folds, (a, b)))
+        of_queries, of_items = _fitted_maps(best, side, pairs, ~np.isin(folds, (a, b)))
         for q, x in blocks:
-            mapped[np.ix_(q, x)] = query_rows[q] @ map_of(pairs[0][x]).T
+            mapped[np.ix_(q, x)] = of_queries(query_rows[q]) @ of_items(pairs[0][x]).T
     mapped_in_fit = mapped.copy()  # with maps that were fitted on the items, as on the re-embedded rows
     for fold in np.unique(query_folds):
         q, others = query_folds == fold, folds != fold
-        map_of = _fitted_map(best, pairs, others)
-        thresholds[q] = _thresholds(query_rows[q], old, map_of, k, numbers[q] if queries is None else None)
-        mapped_in_fit[np.ix_(q, others)] = query_rows[q] @ map_of(pairs[0][others]).T
+        of_queries, of_items = _fitted_maps(best, side, pairs, others)
+        mapped_queries = of_queries(query_rows[q])
+        thresholds[q] = _thresholds(mapped_queries, old, of_items, k, numbers[q] if queries is None else None)
+        mapped_in_fit[np.ix_(q, others)] = mapped_queries @ of_items(pairs[0][others]).T
     mapped, mapped_in_fit = _without_itself(mapped, queries), _without_itself(mapped_in_fit, queries)
 
     def predict(q: np.ndarray, x: np.ndarray) -> float:
@@ -221,13 +235,16 @@ def map_index(
     )
     shrunk = (recall * neighbors + 2) / (neighbors + 4)  # with few neighbors, the jackknife may see no miss
     error = max(error, float(np.sqrt(shrunk * (1 - shrunk) / (neighbors + 4))))
-    interval = max(0.0, recall - Z * error), min(1.0, recall + Z * error)
+    margin = float(ndtri(1 - (1 - LEVEL) / 2 / len(names))) * error
+    interval = max(0.0, recall - margin), min(1.0, recall + margin)
+    source, target = ("old", "new") if side == "items" else ("new", "old")
+    sets = {"old": pairs[0], "new": new}
     if best == "none":
-        fitted = Pipeline("normalize").fit({ANY: pairs[0]})
+        fitted = Pipeline("normalize").fit({ANY: sets[source]})
     else:
-        steps = Pipeline(f"normalize,{best}[old-to-new],normalize")
-        fitted = steps.fit({"old": pairs[0], "new": new}, origin="re-embedded rows").only("old")
-    return IndexMap(fitted, recall, error, interval, k, len(old), len(new), evaluated)
+        steps = Pipeline(f"normalize,{best}[{source}-to-{target}],normalize")
+        fitted = steps.fit(sets, origin="re-embedded rows").only(source)
+    return IndexMap(side, fitted, recall, error, interval, k, len(old), len(new), evaluated)
 
 
 def _without_itself(cosines: np.ndarray, queries: Any) -> np.ndarray:
@@ -237,16 +254,24 @@ def _without_itself(cosines: np.ndarray, queries: Any) -> np.ndarray:
     return cosines
 
 
-def _fitted_map(steps: str, pairs: Pairs, subset: np.ndarray) -> RowFunction:
-    """Return a map of unit rows, fitted on a subset of the pairs."""
+def _fitted_maps(steps: str, side: MappedSide, pairs: Pairs, subset: np.ndarray) -> tuple[RowFunction, RowFunction]:
+    """Return the functions that take unit rows of queries and of items into one space; one of them changes nothing.
+
+    The other one is the map, fitted on a subset of the pairs, and scales to unit length.
+    """
     unit = Normalize()
     if steps == "none":
-        return unit.apply
+        return unit.apply, unit.apply
+    source, target = pairs if side == "items" else (pairs[1], pairs[0])
     (step,) = parse_pipeline(steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankWarning)  # the final fit issues it
-        fitted = step.make().fit(pairs[0][subset], pairs[1][subset])
-    return lambda x: unit.apply(fitted.apply(x))
+        fitted = step.make().fit(source[subset], target[subset])
+
+    def mapped(x: np.ndarray) -> np.ndarray:
+        return unit.apply(fitted.apply(x))
+
+    return (unit.apply, mapped) if side == "items" else (mapped, unit.apply)
 
 
 def _applicable(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]:
@@ -256,9 +281,7 @@ def _applicable(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]
     for step in parse_pipeline(candidates):
         kind = transforms[step.name]
         if not issubclass(kind, PairedTransform) or step.scope:
-            raise InputError(
-                f"candidate {step}; expected a map fitted on pairs, without a direction, such as ridge(0.1)"
-            )
+            raise InputError(f"candidate {step}; expected a map fitted on pairs, without brackets, such as ridge(0.1)")
         rank = dict(step.parameters).get("rank") or 0
         if (d == e or not kind.one_space) and rank < min(d, e, n // 2):
             applicable.append(str(step))
@@ -268,7 +291,13 @@ def _applicable(candidates: Sequence[str], d: int, new: np.ndarray) -> list[str]
 
 
 def _evaluated(
-    steps: str, pairs: Pairs, query_rows: np.ndarray, folds: np.ndarray, query_folds: np.ndarray, k: int
+    steps: str,
+    side: MappedSide,
+    pairs: Pairs,
+    query_rows: np.ndarray,
+    folds: np.ndarray,
+    query_folds: np.ndarray,
+    k: int,
 ) -> TriedMap:
     """Measure recall within each fifth of the pairs, with a map fitted on the other pairs."""
     k = max(1, min(k, len(folds) // 50))
@@ -277,8 +306,9 @@ def _evaluated(
     for fifth in range(5):
         x = folds % 5 == fifth
         q = x if itself is None else np.full(len(query_folds), True)
-        mapped, true = _fitted_map(steps, pairs, ~x)(pairs[0][x]), pairs[1][x]
-        cosines = [_without_itself(query_rows[q] @ items.T, itself) for items in (mapped, true)]
+        of_queries, of_items = _fitted_maps(steps, side, pairs, ~x)
+        tables = of_queries(query_rows[q]) @ of_items(pairs[0][x]).T, query_rows[q] @ pairs[1][x].T
+        cosines = [_without_itself(table, itself) for table in tables]
         nearest = [np.argpartition(-table, k - 1, axis=1)[:, :k] for table in cosines]
         recalls.append((nearest[0][:, :, None] == nearest[1][:, None]).any(2).mean(1))
     recall = np.concatenate(recalls)

@@ -107,6 +107,7 @@ def _rows(source: Source) -> Iterable[Any]:
 
 
 def _read(path: Path) -> Iterable[Any]:
+    """Return the logged rows of a training run, in the format that the file name says."""
     if path.is_dir() or "tfevents" in path.name:
         return _events(path)
     try:
@@ -151,6 +152,7 @@ def _last_run(rows: Iterable[Any]) -> list[Any]:
 
 
 def _events(path: Path) -> list[dict[str, float]]:
+    """Return the scalars in TensorBoard's event files, one mapping per event."""
     folders = {file.parent for file in path.rglob("*tfevents*")} if path.is_dir() else {path}
     if len(folders) != 1:
         raise InputError(f"{shown(path)} has event files of {len(folders)} runs; give the folder of one run")
@@ -166,6 +168,7 @@ def _events(path: Path) -> list[dict[str, float]]:
 
 @styled
 def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
+    """Draw one panel per measure and one line per modality; steps with an alarm are shaded."""
     columns = min(COLUMNS, len(curves))
     rows = ceil(len(curves) / columns)
     figure = Figure(figsize=(min(columns, 2) * WIDTH, 0.4 + 1.5 * rows), layout="constrained")

@@ -38,12 +38,14 @@ class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         self._last = -1  # step of the last measurement
 
     def _log(self, scalars: dict[str, float], step: int) -> None:
+        """Log the numbers to all loggers of the trainer, and make them available to its other callbacks."""
         assert self._trainer is not None
         for logger in self._trainer.loggers:
             logger.log_metrics(scalars, step=step)
         self._trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scalars.items()})
 
     def _measure(self, trainer: Any, module: Any) -> None:
+        """Measure once per step, and stop the training after a collapse if `stop` is set."""
         if trainer.global_step != self._last and not trainer.sanity_checking:
             self._trainer = trainer
             self._last = trainer.global_step

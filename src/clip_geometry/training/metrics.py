@@ -295,6 +295,7 @@ class GeometrySums:
         return numbers | {"invalid_rows": self.pairs.new_tensor(float(self.invalid))}
 
     def _value(self, measure: Measure, modalities: tuple[str, ...]) -> Any:
+        """Compute one measure from the accumulated sums if they determine it, otherwise from the sample."""
         columns = [self.plan.modalities.index(modality) for modality in modalities]
         statistic = self._statistic(measure, modalities, [self.moments[k] for k in columns]) if self.n else None
         if self.n < (1 if statistic is None else measure.least_n):

@@ -59,6 +59,7 @@ class GeometryCallback(TrainerCallback):
         self.trainer.control.should_log = should_log
 
     def _measure(self, state: Any, control: Any, model: Any) -> None:
+        """Measure once per step, and stop the training after a collapse if `stop` is set."""
         if state.global_step != self._last:  # an evaluation can follow at a step that was measured already
             self._last = state.global_step
             self.monitor.measure(state.global_step, model)

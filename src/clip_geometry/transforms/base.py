@@ -122,6 +122,7 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return rows
 
     def _check_dimension(self, x: matrix.Matrix | Rows) -> None:
+        """Raise InputError if the rows do not have the dimension on which the transform was fitted."""
         if x.shape[1] != getattr(self, "n_features_in_", x.shape[1]):
             raise InputError(  # scikit-learn's tools look for this wording
                 f"X has {x.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
@@ -203,6 +204,7 @@ class OntoTransform(Transform):
     one_space: ClassVar[bool] = True
 
     def _check_sets(self, *sets: Any) -> None:
+        """Raise InputError if source and target do not suit the transform."""
         source, target = sets
         if self.paired and len(source) != len(target):
             raise InputError(

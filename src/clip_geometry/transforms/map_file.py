@@ -150,6 +150,7 @@ def read_facts(
 
 
 def _pipeline_from(facts: _MapFacts, tensors: Mapping[str, np.ndarray]) -> Pipeline:
+    """Build the pipeline that a file describes; raise InputError if its parts do not fit together."""
     fitted = []
     for k, description in enumerate(facts.transforms):
         transform = transforms[description.name](**description.parameters)

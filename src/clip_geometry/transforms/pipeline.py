@@ -309,6 +309,7 @@ def _onto(step: Step, source: str, target: str, rows: RowSets, pairs: PairIndice
 
 
 def _fitting_rows(step: Step, modality: str, rows: RowSets) -> Rows:
+    """Return the rows of the modality on which a step is to be fitted; raise InputError if there are none."""
     if modality not in rows:
         given = " and ".join("unnamed" if name == ANY else name for name in rows)
         hint = did_you_mean(modality, (*rows, *SCOPES))

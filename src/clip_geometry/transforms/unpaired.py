@@ -160,6 +160,7 @@ class ReAlign(OntoTransform):
             self.centroid_ = np.sum(sums, axis=0) / len(source)
 
     def _variance(self, x: Rows, mean: np.ndarray, name: str) -> float:
+        """Return the mean squared distance of the rows to their mean; raise InputError if it is only rounding error."""
         total, largest = 0.0, 0.0
         for block in as_blocks(x):
             total += float(np.square(block - mean).sum())

@@ -90,6 +90,7 @@ class WikicapsConfig(ParallelConfig):
 
     @model_validator(mode="after")
     def _in_the_pair(self) -> Self:
+        """Check that WikiCaps has captions in the requested language."""
         if self.pair is None and self.language == "en":
             raise ValueError(
                 "wikicaps has English captions of three sets of images; choose one with pair=de-en, fr-en or ru-en"

@@ -131,6 +131,7 @@ def panels_figure(
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
+    """Draw the curves of a panel; curves over several seeds are shown as mean and standard deviation."""
     for k, (x, values, color, label, line, gid, style) in enumerate(panel.curves):
         mean = values if values.ndim == 1 else values.mean(axis=0)
         axes.plot(x[: len(mean)], mean, color=color, label=label, linestyle=line, gid=gid, **style)
@@ -151,6 +152,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _scale(axes: Axes, panel: Panel, values: NDArray[np.float64]) -> None:
+    """Set a logarithmic axis, or limits that no value exceeds."""
     if panel.log:
         log_axis(axes.yaxis, values)
         return
@@ -242,7 +244,7 @@ def _name_and_value(row: Row) -> dict[str, str]:
 
 
 def _extreme(rows: Sequence[Row], sign: int) -> list[dict[str, str]]:
-    """Return the row with the largest value times sign, followed by the rows that do not differ from it."""
+    """Return the row with the largest value, or the smallest for sign −1, then the rows that do not differ from it."""
     if not rows:
         return []
     best = max(rows, key=lambda row: sign * row["value"])

@@ -45,6 +45,7 @@ class MapConfig(Config):
 
     @model_validator(mode="after")
     def _fitted_somewhere(self) -> Self:
+        """Check that a map that learns names the data on which it is fitted, and that no other map does."""
         if self.learns and self.fit_on is None:
             raise InputError(f"the map {self.row!r} has steps that learn; set fit_on to the data that they learn from")
         if self.fit_on is not None and not self.learns:
@@ -95,6 +96,7 @@ class MapsConfig(RunConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        """Check that maps have distinct names and that the data on which they are fitted are set."""
         names = [config.row for config in self.maps]
         for name in names:
             if names.count(name) > 1:
@@ -292,6 +294,7 @@ class ProbeConfig(MapsConfig):
         return {"pairs", "probe"}
 
     def _split(self, split: str) -> DatasetConfig | StoredConfig:
+        """Return the config of one split of the probe's data, "train" or "test"."""
         if isinstance(self.probe, StoredProbe):
             if (stored := getattr(self.probe, split)) is None:
                 raise InputError(f"the probe {self.probe.name} has no {split} embeddings; set probe.{split}")

@@ -112,6 +112,7 @@ class StoredConfig(Config):
 
     @model_validator(mode="after")
     def _some_rows(self) -> Self:
+        """Check that embeddings are given in one way, with a valid range of rows."""
         if (self.embeddings is None) == (self.image is None and self.text is None):
             raise InputError("stored embeddings need either `embeddings`, one file or folder, or `image` and `text`")
         if self.rows is not None and not 0 <= self.rows[0] < self.rows[1]:
@@ -145,6 +146,7 @@ class StoredProbe(Config):
 
     @model_validator(mode="after")
     def _labeled(self) -> Self:
+        """Check that every split of a stored probe has the prompts of the classes."""
         given = [split for split in (self.train, self.test) if split is not None]
         if any(split.text is None and split.embeddings is None for split in given):
             raise InputError(

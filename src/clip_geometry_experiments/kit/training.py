@@ -97,7 +97,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, run: Path, key: str) -> Self:
-        """Return the checkpoint of a cell in a run folder, where `remove_finished` finds it.
+        """Return the checkpoint of a cell in a run folder, where `remove_finished_checkpoints` finds it.
 
         Args:
             run: The run folder.
@@ -134,7 +134,7 @@ class Checkpoint:
             return None
 
 
-def remove_finished(run: Path) -> None:
+def remove_finished_checkpoints(run: Path) -> None:
     """Remove the checkpoints of cells whose records are written; until then, they are needed."""
     folder = run / FOLDER  # not glob(), which treats an unreadable folder as empty
     paths = [path for path in folder.iterdir() if path.suffix == ".pt"] if folder.is_dir() else []

@@ -80,6 +80,7 @@ def _first_positions(words: Sequence[str]) -> dict[str, int]:
 
 
 def _read_binary(path: Path) -> WordVectors:
+    """Read a word2vec .bin file; vectors are read from the mapped file only when they are requested."""
     data = _mapped(path)
     header = _header(data[: data.find(b"\n") + 1])
     if header is None:
@@ -119,6 +120,7 @@ def _decoded(word: bytes) -> str:
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
+    """Return the numbers of words and columns in the first line; None if it is not such a header."""
     parts = line.split()
     if len(parts) != 2 or not all(part.isdigit() and len(part) < 16 for part in parts) or not int(parts[1]):
         return None
@@ -129,6 +131,7 @@ def _header(line: bytes) -> tuple[int, int] | None:
 
 
 def _read_text(path: Path) -> WordVectors:
+    """Read a text file of word vectors; vectors are parsed from the mapped file only when they are requested."""
     data = _mapped(path)
     first = data.readline()
     header = _header(first)

@@ -156,6 +156,7 @@ class Maps(MapsExperiment):
 
     @cached_property
     def _seen(self) -> Any:
+        """Return the labels of the pairs on which maps are fitted: their classes are the seen ones."""
         labels = self.sets("pairs")["image"].labels
         if labels is None:
             raise InputError("pairs has no labels, which say which classes are seen; set prompt to null")

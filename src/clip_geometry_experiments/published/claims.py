@@ -78,9 +78,9 @@ def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
 
 def _find(claim: Claim, name: str, lines: Mapping[str, Compared]) -> tuple[Compared, Ours | None]:
     """Return a published number and our value for it, preferably in the paper's own setup; None if there is none."""
-    name, _, less = name.partition(" minus ")
-    if less:
-        return _difference(_find(claim, name, lines), _find(claim, less, lines))
+    name, _, subtracted = name.partition(" minus ")
+    if subtracted:
+        return _difference(_find(claim, name, lines), _find(claim, subtracted, lines))
     path, _, label = name.partition("@")
     candidates = [ours for ours in lines[path].ours if label in ("", ours.variant.label)]
     candidates = [ours for ours in candidates if matches(flat(ours.row), claim.where)]
@@ -88,20 +88,20 @@ def _find(claim: Claim, name: str, lines: Mapping[str, Compared]) -> tuple[Compa
 
 
 def _difference(one: tuple[Compared, Ours | None], other: tuple[Compared, Ours | None]) -> tuple[Compared, Ours | None]:
-    """Return the difference of two published numbers and of ours, with errors as if ours were independent."""
-    (line, ours), (less, theirs) = one, other
-    printed, subtracted = line.entry.published, less.entry.published
+    """Return the difference of two published numbers and of our two values, whose errors count as independent."""
+    (line, ours), (other_line, other_ours) = one, other
+    printed, subtracted = line.entry.published, other_line.entry.published
     assert printed.value is not None and subtracted.value is not None, "words have no difference"
     text = f"{printed.value - subtracted.value:.{max(printed.decimals, subtracted.decimals)}f}"
     line = replace(line, entry=replace(line.entry, published=replace(printed, text=text, value=float(text))))
-    if ours is None or theirs is None:
+    if ours is None or other_ours is None:
         return line, None
-    error = None if ours.error is None or theirs.error is None else math.hypot(ours.error, theirs.error)
-    return line, replace(ours, value=ours.value - theirs.value, error=error, null=None, limit=None)
+    error = None if ours.error is None or other_ours.error is None else math.hypot(ours.error, other_ours.error)
+    return line, replace(ours, value=ours.value - other_ours.value, error=error, null=None, limit=None)
 
 
 def _no_test(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> str:
-    """Return why our numbers, from another setup, decide nothing; "" if they may decide."""
+    """Return why our numbers cannot decide the claim, for example because of another setup; "" if they can."""
     if all(ours.comparable for _, ours in pairs):
         return ""
     sizes = {ours.row["n"] for line, ours in pairs if line.entry.rule.depends_on_n}
@@ -111,6 +111,7 @@ def _no_test(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> str:
 
 
 def _verdict(claim: Claim, pairs: Sequence[tuple[Compared, Ours]], no_test: str) -> str:
+    """Return the verdict on a claim of a paper, such as "reproduced" or "same order", from our numbers."""
     if no_test:
         return "undecided"
     own = all(ours.comparable for _, ours in pairs)

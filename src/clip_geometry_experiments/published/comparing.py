@@ -99,6 +99,7 @@ def selected(rows: Iterable[Row], run: str) -> list[Row]:
 
 
 def _ours(entry: LedgerEntry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tuple[Ours, ...]:
+    """Return our values for a published number: one per variant and setup, averaged over seeds."""
     values = []
     for variant in entry.variants:
         over_seeds: dict[str, dict[str, Row]] = {}  # for equal seeds, the last row counts
@@ -169,6 +170,7 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of nested mappings, with dotted keys."""
     for key, part in value.items():
         if isinstance(part, Mapping):
             yield from _fields(part, f"{prefix}{key}.")

@@ -98,6 +98,7 @@ def published(paper: str) -> tuple[Published, ...]:
 
 
 def _leaves(place: Published, node: Any) -> Iterator[Published]:
+    """Yield the published numbers and words in the YAML tree below a place."""
     if isinstance(node, str):
         is_number = re.fullmatch(r"-?\d+(\.\d+)?", node)
         yield replace(place, text=node, value=float(node) if is_number else None)
@@ -324,6 +325,7 @@ def entries(paper: str) -> tuple[LedgerEntry, ...]:
 
 
 def _entry(leaf: Published, section: SectionRule) -> LedgerEntry:
+    """Return the ledger entry of a published number, with the rules of its section, row and column combined."""
     # labels are row first, and the rule of a row takes precedence over that of a column
     rules = [section, *(section.labels[key] for key in reversed(leaf.keys) if key in section.labels)]
     by_label: Where = {field: key for field, key in zip(section.match, leaf.keys, strict=False) if field}

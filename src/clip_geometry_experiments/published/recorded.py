@@ -89,6 +89,7 @@ def read_recorded(folder: Path) -> dict[str, list[Row]]:
 
 
 def _compact(row: Mapping[str, Any], keys: Sequence[str]) -> Row:
+    """Return a row with only the given keys, portable paths and rounded trajectories."""
     compact = {key: _portable(row[key]) for key in keys if row.get(key) is not None}
     if "trajectory" in compact:
         compact["trajectory"] = [

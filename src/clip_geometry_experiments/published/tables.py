@@ -142,9 +142,9 @@ def differences(ours: Ours, rule: Rule) -> str:
 
 
 def _with_asides(line: Compared) -> list[tuple[Ours, list[Ours]]]:
-    """Return the values that have a table row of their own, each with the variants that are shown aside in it.
+    """Return the values that have a table row of their own, each with the variants that are shown in parentheses.
 
-    A variant is shown aside in the last value before it in the ledger that comes from the same result rows, or in the
+    A variant is shown with the last value before it in the ledger that comes from the same result rows, or with the
     first such value if none precedes it.
     """
     places = {variant.label: place for place, variant in enumerate(line.entry.variants)}
@@ -229,6 +229,7 @@ def _how(line: Compared, ours: Ours, above: Ours | None, asides: Sequence[Ours])
 
 
 def _setup(ours: Ours) -> str:
+    """Describe how our value was computed: model, data, split, command, date and version."""
     row = ours.row
     fields = flat(row)
     options = dict(row.get("model_options") or {})

@@ -174,6 +174,7 @@ def draw_figures(
 
 
 def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
+    """Draw the rows on their first two singular directions, and return the figure with its caption."""
     plane, shares = figures.singular_plane(*sets.values())
     separated = lines = ""
     if len(sets) == 2:
@@ -195,6 +196,7 @@ def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tup
 
 
 def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
+    """Draw the distributions of cosines within and between the sets, and return the figure with its caption."""
     by_kind, sampled = figures.sampled_cosines(sets, pairs, np.random.default_rng(seed))
     means = ", ".join(f"{name} {fixed(float(cosines.mean()), 2)}" for name, cosines in by_kind.items())
     caption = f"Mean cosines: {means}."

@@ -168,6 +168,7 @@ def write_report(path: str | Path, **content: Any) -> Path:
 
 
 def _fact(value: Any) -> str:
+    """Format a value of the setup for the page."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {part}" for key, part in value.items())
     if isinstance(value, list | tuple):

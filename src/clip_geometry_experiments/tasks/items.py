@@ -14,6 +14,7 @@ from clip_geometry_experiments.tasks.base import Task, TaskConfig, distinct, loa
 
 
 def _of_classes(given: Any) -> TaskConfig:
+    """Return the config of a task with class labels; raise InputError for other tasks."""
     config = resolve_task(given)
     if tasks[config.name].kind != "class":
         raise InputError(f"the task {config.name} has no classes; choose another of clip-geometry list tasks")
@@ -36,6 +37,7 @@ class TaskItemsConfig(DatasetConfig):
     @model_validator(mode="before")
     @classmethod
     def _split_of_the_task(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Set the split to that of the task, and check that no other was given."""
         if values.get("task") is None:
             return values
         split = resolve_task(values["task"]).split

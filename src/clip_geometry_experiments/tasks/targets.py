@@ -142,6 +142,7 @@ def load_squad(config: SquadConfig) -> Questions:
 
 
 def _read_questions(table: Table) -> Iterator[Question]:
+    """Yield the questions of a table in the format of SQuAD 1.1."""
     base.require_columns(table, SQUAD_COLUMNS)
     for question, passage, answers in zip(*(table.values(name) for name in SQUAD_COLUMNS), strict=True):
         if not (isinstance(question, str) and isinstance(passage, str) and isinstance(answers, Mapping)):

@@ -69,7 +69,7 @@ class SupersenseConfig(WordTaskConfig):
 
 def load_supersenses(config: SupersenseConfig) -> base.Task:
     """Load words with their supersenses."""
-    source = "github.com/altsoph/modality_shifts, data/words_features.zip; or docs/data.md makes it from WordNet"
+    source = "github.com/altsoph/modality_shifts, data/words_features.zip, or scripts/data/build.py with WordNet"
     file = word_file(config, "supersenses.json", source)
     if file.suffix == ".json":
         values = read_json(file, "a JSON object of words and the lists of their supersenses", dict[str, list[str]])

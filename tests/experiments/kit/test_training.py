@@ -16,7 +16,7 @@ from clip_geometry_experiments.kit.training import (
     Checkpoint,
     Trainer,
     learning_rate,
-    remove_finished,
+    remove_finished_checkpoints,
 )
 from clip_geometry_experiments.mickus2024.classify.config import DEFAULT
 from clip_geometry_experiments.mickus2024.classify.task import hold_out
@@ -242,14 +242,14 @@ def test_a_checkpoint_of_another_training_is_one_sentence(one_of_each, tmp_path)
 
 
 def test_checkpoints_of_finished_cells_only_are_removed(tmp_path):
-    remove_finished(tmp_path)  # neither checkpoints nor results are there yet
+    remove_finished_checkpoints(tmp_path)  # neither checkpoints nor results are there yet
     done, begun = (Checkpoint.of(tmp_path, key) for key in ("done", "begun"))
     for each in (done, begun):
         each.save({})
-    remove_finished(tmp_path)
+    remove_finished_checkpoints(tmp_path)
     assert done.path.exists() and begun.path.exists()
     Results(tmp_path / "results.jsonl").append("done", [{"value": 1.0}])
-    remove_finished(tmp_path)
+    remove_finished_checkpoints(tmp_path)
     assert not done.path.exists() and begun.path.exists()
 
 
@@ -262,4 +262,4 @@ def test_a_folder_of_checkpoints_that_cannot_be_read_is_not_empty(tmp_path, monk
     monkeypatch.setattr("os.listdir", refuse)
     monkeypatch.setattr("os.scandir", refuse)  # pathlib's glob takes its refusal for an empty folder
     with pytest.raises(PermissionError):
-        remove_finished(tmp_path)
+        remove_finished_checkpoints(tmp_path)

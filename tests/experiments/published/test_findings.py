@@ -83,10 +83,10 @@ def test_what_is_said_of_pca_is_what_the_notebook_prints(number):
     values = {each.path: each.text for each in published("tyshchuk2023") if each.section == "notebook_pca"}
     images = [f"training.PCA-400 on CIFAR train{logits}" for logits in ("", ", cosine", ", negated distance")]
     for said, names in (
-        ("Its {} is of PCA-400", images[:1]),
-        ("({} for the cosine there, {} for the negated distance)", images[1:]),
-        ("its {} of PCA-90", ["training.PCA-90 on text prompts"]),
-        ("it prints {} (train) and {} (test), not 64.1", ["COCO.PCA-450.train", "COCO.PCA-450.test"]),
+        ("The {} is for PCA-400", images[:1]),
+        ("has {} for the cosine there, and {} for the negated distance)", images[1:]),
+        ("The {} of PCA-90", ["training.PCA-90 on text prompts"]),
+        ("the notebook prints {} (train) and {} (test), not 64.1", ["COCO.PCA-450.train", "COCO.PCA-450.test"]),
         ("two cells print {} and {}", ["COCO.PCA-400.train", "again.PCA-400"]),
     ):
         assert said.format(*(values[f"notebook_pca.{name}"] for name in names)) in text
@@ -137,7 +137,7 @@ def test_cosines_of_held_out_pairs_are_those_recorded():
         assert each["n"] == 100 and each["d"] == 512
     fitted = row("matching_cosine", "procrustes", "first part")
     assert (
-        f"matching ones have {fitted['value']:.3f}, but isotropic noise of the same size has {fitted['null_value']:.3f}"
+        f"is fitted have {fitted['value']:.3f}, but isotropic noise of the same size has {fitted['null_value']:.3f}"
         in text
     )
     assert fitted["n"] == 400 and row("matching_cosine", "least_squares", "first part")["value"] == pytest.approx(1)
@@ -156,10 +156,10 @@ def test_whitened_accuracies_are_those_recorded():
         found = [recorded(run, measure="zero_shot.top_1", **{"at.row": name})[0] for name in rows]
         values = [plus_minus(100 * each["value"], 100 * each["standard_error"]) for each in found]
         if run.endswith("cifar10"):
-            said = "{}% raw and {}, {} and {}% with 32, 64 and 128 directions".format(*values)
+            said = "{}% without a map and, whitened on 250 images, {}, {} and {}% with 32, 64 and 128".format(*values)
         else:
-            said = "{}% raw. Whitened on pooled images and captions, it has {}% with 32 directions; 64 and 128, "
-            said = (said + "with {} and {}%").format(*values)
+            said = "{}% without a map. Whitened on images and captions together, it has {}% with 32 directions. "
+            said = (said + "With 64 and 128 directions, it has {} and {}%").format(*values)
             alone = [f"Whitening-{k} on CIFAR train" for k in (32, 64, 128)]
             alone = [recorded(run, measure="zero_shot.top_1", **{"at.row": name})[0] for name in alone]
             shown = [plus_minus(100 * each["value"], 100 * each["standard_error"]) for each in alone]
@@ -191,15 +191,15 @@ def test_new_classes_by_completion_are_those_recorded():
     assert new(run, "Procrustes, LAPACK")[0] == 0
     of_new = recorded(run, measure="class_generalization.new", **{"at.row": "Procrustes, LAPACK"})
     assert sorted(each["n"] for each in of_new) == [126, 140] and "(126 on average)" in text
-    assert "0 of 140 images of the other five are right" in claim_of("Procrustes, completed by LAPACK")
-    assert f"have {100 * value:.0f} ± {100 * error:.0f}%" in text
+    assert "0 of 140 images of the other five are correctly classified" in claim_of("Procrustes, fitted on half")
+    assert f"our default, it is {100 * value:.0f} ± {100 * error:.0f}%" in text
     value, error = new(run, "CLIP")
-    assert f"against {100 * value:.0f} ± {100 * error:.0f}% without a map" in text
+    assert f"compared with {100 * value:.0f} ± {100 * error:.0f}% without a map" in text
     scenes = "tyshchuk2023-trained"
     assert new(scenes, "Procrustes") == new(scenes, "Procrustes, LAPACK")
     lost = new(scenes, "CLIP")[0] - new(scenes, "Procrustes, LAPACK")[0]
     assert abs(lost) < new(scenes, "CLIP")[1]
-    assert "on the drawn scenes no loss is seen beyond the error" in claim_of("Procrustes, completed by LAPACK")
+    assert "on the drawn scenes, the loss is within the error" in claim_of("Procrustes, fitted on half")
 
 
 def test_the_gap_of_matching_and_random_pairs_is_that_recorded(number):
@@ -214,15 +214,15 @@ def test_the_gap_of_matching_and_random_pairs_is_that_recorded(number):
         printed.append(
             f"{number(f'notebook_similarity.{row}.matching') - number(f'notebook_similarity.{row}.random'):.2f}"
         )
-    assert "{} raw, {} after Procrustes and {} after least squares".format(*gaps) in text
-    assert "({}, {} and {} in the notebook)".format(*printed) in text
-    assert "of {:.3f}, {:.3f} and {:.3f}".format(*errors) in text
+    assert "{} without a map, {} after Procrustes and {} after least squares".format(*gaps) in text
+    assert "(notebook: {}, {} and {})".format(*printed) in text
+    assert "Its errors are {:.3f}, {:.3f} and {:.3f}".format(*errors) in text
     moved = [
         (float(gap) - float(gaps[0])) / math.hypot(error, errors[0]) for gap, error in zip(gaps, errors, strict=True)
     ]
     assert abs(moved[1]) < 2 and moved[2] < -2  # "undecided", "smaller"
-    inner = f"the notebook's {number('notebook_similarity.LSTSQ.matching'):.2f} and its gap of {printed[-1]}"
-    assert f"{inner} are of inner products and not comparable" in text
+    inner = f"The notebook's {number('notebook_similarity.LSTSQ.matching'):.2f} and its gap of {printed[-1]}"
+    assert f"{inner} are inner products and not comparable" in text
 
 
 def test_unit_rows_of_the_untrained_model_without_biases():
@@ -235,7 +235,7 @@ def test_unit_rows_of_the_untrained_model_without_biases():
     rows = recorded("tyshchuk2023-initialization", measure="isotropy_i2", pipeline="", **{"at.modality": "image"})
     i2 = [row["value"] for row in rows if row["model"] == "open_clip:ViT-B-32/fresh" and row["model_options.zero_bias"]]
     assert len(i2) == 5 and np.mean(i2) == pytest.approx(31.9, abs=0.05)
-    assert "by the definition they have 31.9" in claim_of("Its images have an I2")
+    assert "by definition they have 31.9" in claim_of("The images of an untrained CLIP")
     assert math.sinh(1) < 1.18  # half of e − 1/e: the most that I2 of unit rows can be
 
 
@@ -293,14 +293,14 @@ def test_which_lambdas_differ_in_dimension_after_holms_correction():
     raw = dict(zip(pairs, p, strict=True))
     none = [raw[("sst2", low), ("sst2", 0)] for low in (-3, -1)]
     assert (
-        f"with 1 (p = {of(-3, 1):.3f}) and 3 (p = {of(-3, 3):.3f}), and with −1 than with 1 (p = {of(-1, 1):.3f})"
+        f"with 1 (p = {of(-3, 1):.3f}) and 3 (p = {of(-3, 3):.3f}), and lower with −1 than with 1 (p = {of(-1, 1):.3f})"
         in text
     )
     assert (
-        f"against −3 (p = {of(-3, 0):.2f}, before the correction {none[0]:.3f}) and −1 (p = {of(-1, 0):.2f}, before"
+        f"with −3 (p = {of(-3, 0):.2f}, and {none[0]:.3f} before the correction) and with −1 (p = {of(-1, 0):.2f}, and"
         in text
     )
-    assert none == pytest.approx([0.005, 0.016], abs=0.0005) and f"before it {none[1]:.3f})" in text
+    assert none == pytest.approx([0.005, 0.016], abs=0.0005) and f"and {none[1]:.3f} before it)" in text
 
 
 def test_what_is_said_of_glue_is_what_is_recorded():
@@ -349,8 +349,8 @@ def test_pooled_correlations_on_wnli_are_not_those_within_seeds(pages):
     assert abs(row["spearman"]["value"] - mean) > 4 * error
     page = " ".join(pages["mickus2024.md"].replace("\xa0", " ").split())
     assert (
-        "ρ within seeds is −0.9998969 ± 0.0000053 and −0.9999003 ± 0.0000022 on average, which do not differ beyond "
-        "their error (pooled over seeds it is −0.9998740)"
+        "ρ within seeds is −0.9998969 ± 0.0000053 and −0.9999003 ± 0.0000022, which do not differ beyond "
+        "their error. (Pooled over seeds, it is −0.9998740.)"
     ) in page
     assert "within seeds it is −0.89736 ± 0.00024 on average" in page
     tables = [line for line in page.split("## All numbers")[1].split("| ") if line.startswith("−0.999")]
@@ -366,8 +366,8 @@ def test_the_published_r_on_wnli_is_nearest_to_that_of_all_states():
 
 def test_of_an_untrained_model_and_of_few_images_ours_is_no_test(pages):
     """These depend on the scale of the output, on how many images whitening is fitted on: ours is another one."""
-    table = pages["tyshchuk2023.md"].split("## Claims")[1].split("## What")[0]
-    for start in ("An untrained CLIP", "Its images have an I2", "Whitening to 128", "Neither Procrustes"):
+    table = pages["tyshchuk2023.md"].split("## Claims")[1].split("## Findings")[0]
+    for start in ("An untrained CLIP", "The images of an untrained CLIP", "Whitening to 128", "Neither Procrustes"):
         (row,) = (line for line in table.splitlines() if line.startswith(f"| {start}"))
         assert "No test: " in row and "**undecided**" in row
 

@@ -50,8 +50,8 @@ def test_a_line_has_published_ours_difference_cause_and_setup():
     assert line in page.splitlines()
     setup = "a small untrained CLIP (seed 0) on CIFAR-100 (prompt low-resolution photo of a {_}), test; "
     assert f"**A**: {setup}`clip-geometry run x.yaml`; 2026-01-02," in joined(page)
-    assert 'keep the underscores of the class names ("aquarium_fish")' in joined(page)
-    assert "1 beside ours with another model or other data" in joined(page)
+    assert 'keep the underscores of class names ("aquarium_fish")' in joined(page)
+    assert "1 next to ours with another model or other data" in joined(page)
 
 
 @pytest.mark.parametrize("recorded", [{}, RECORDED], ids=["nothing", "recorded"])
@@ -80,7 +80,7 @@ def test_claims_come_first_with_their_rule_and_findings_have_anchors():
     for paper in papers():
         page = PAGES[f"{paper}.md"]
         heads = re.findall(r"^## (.*)$", page, re.MULTILINE)
-        assert heads == ["Claims", "What its numbers turn out to be", "All numbers"]
+        assert heads == ["Claims", "Findings about its numbers", "All numbers"]
         rows = re.findall(r"^\| .* \| \*\*([a-z ]+)\*\* \| .* \|$", page, re.MULTILINE)
         assert len(rows) == len(ledger(paper).claims)
         assert all(f"- **{verdict}**: {VERDICTS[verdict]}"[:100] in joined(page) for verdict in rows)
@@ -98,10 +98,10 @@ def test_the_verdicts_that_we_know():
     known = {
         "CLIP's texts and images have an I1 above 0.8": "differs elsewhere",
         "Neither centering nor whitening to 128 directions lowers CLIP's loss": "same order",
-        "Neither Procrustes nor least squares lowers it": "undecided",
+        "Neither Procrustes nor least squares lowers CLIP's loss": "undecided",
         "The gap between matching and random held-out pairs grows": "undecided",
-        "Its images have an I2 of 16.61": "undecided",
-        "Procrustes, completed by LAPACK": "same order",
+        "The images of an untrained CLIP without biases have an I2 of 16.61": "undecided",
+        "Procrustes, fitted on half of the classes": "same order",
         "On supersenses of nouns, r is negative": "undecided",
         "On WNLI with MiniLM": "undecided",
         "On MRPC, RTE and SST-2 with MiniLM": "undecided",

@@ -11,7 +11,7 @@ from clip_geometry_experiments.run.runner import plan, resolve
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-OTHER = ("scripts", "diagnosis", "site")  # folders of scripts that belong to no config
+OTHER = ("scripts", "data", "diagnosis", "site")  # folders of scripts that belong to no config
 SCRIPTS = sorted(path for path in (ROOT / "scripts").rglob("*.py") if path.parent.name not in OTHER)
 WORDS = ("word2vec1000.npy", "word2vec1000.json", "222/model.bin")  # an encoder of words wants its file to be there
 VARIANTS = ("_coco500", "_bert", "_rucoco", "_russian", "_sweep")  # the same experiment on other data or models

@@ -118,6 +118,7 @@ class _Phrase:
 
 
 def _object(words: Mapping[str, Any], thing: Thing) -> _Phrase:
+    """Return the words for one object of a scene: article, size, color and shape."""
     shape = words["shapes"][thing.shape]
     parts = {
         "article": words.get("article", ""),

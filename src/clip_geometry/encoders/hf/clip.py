@@ -118,6 +118,7 @@ class HFClipEncoder(Encoder):
         return self._features(self.model.text_model, self.model.get_text_features, inputs)
 
     def _features(self, tower: Any, project: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Return projected or pooled features, as the config requests, as float32 rows on the CPU."""
         with inference():
             rows = hf.apply(project if self.config.features == "projected" else tower, self.config.model, inputs)
         if not isinstance(rows, Tensor):  # transformers 5 returns an output object even for projected features

@@ -119,12 +119,12 @@ def middle(centres: Float[Tensor, "k d"]) -> Float[Tensor, " d"]:
 
 
 def _scales(lengths: Float[Tensor, " n"], center_of_row: Int[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
-    """Return the power of two that brings the median row about each center near 2^TYPICAL."""
+    """Return for each row the power of two that scales the median length about its center to about 2^TYPICAL, (n,)."""
     sizes = torch.bincount(center_of_row, minlength=k)
     order = lengths.argsort()
     order = order[center_of_row[order].argsort(stable=True)]  # by center, then by length
     medians = lengths[order[sizes.cumsum(0) - sizes + sizes // 2]]
-    exponents = torch.frexp(medians).exponent.clamp(min=-90)  # keeps the units within float32
+    exponents = torch.frexp(medians).exponent.clamp(min=-90)  # keeps the scales within float32
     return torch.ldexp(torch.ones_like(medians), TYPICAL - exponents).float()[center_of_row]
 
 
@@ -182,6 +182,7 @@ def _launch(
     *,
     within: bool,
 ) -> Float[Tensor, " m"]:
+    """Run the Triton kernel: sum the distances of each row to the rows in its span of columns, as in `_spans`."""
     (padded, d), k = exact.shape, len(bounds) - 1
     labels = torch.nn.functional.pad(codes.int(), (0, padded - len(codes)), value=k)
     edges = torch.tensor(bounds, dtype=torch.int32, device=exact.device)

@@ -80,8 +80,8 @@ def takes_kernel(rows: Float[Tensor, "n d"]) -> bool:
 def _in_blocks(sorted_rows: _SortedRows, block_size: int) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Return the summed distance to the own class and the mean distance to the nearest other class; use each pair once.
 
-    A run of several classes lies in one block, so its sums are complete. The sums of a large class are added up over
-    its blocks.
+    A run is one large class in several blocks, or several small classes in one block. The sums of a large class are
+    added up over its blocks; several classes need one block only, so their minimum is not added to anything.
     """
     own = sorted_rows.rows.new_zeros(len(sorted_rows.rows), dtype=torch.float64)
     nearest = torch.full_like(own, torch.inf)
@@ -112,6 +112,7 @@ def _in_blocks(sorted_rows: _SortedRows, block_size: int) -> tuple[Float[Tensor,
 
 
 def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: bool) -> _SortedRows:
+    """Sort rows by class, largest class first, and scale them so that float32 squares stay in range."""
     sizes, by_size = torch.bincount(codes, minlength=k).sort(descending=True, stable=True)
     codes, order = by_size.argsort()[codes].sort(stable=True)
     # float16 and bfloat16 rows are converted to float32
@@ -122,6 +123,7 @@ def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: 
 
 
 def _runs(sorted_rows: _SortedRows, block_size: int) -> list[_Run]:
+    """Group consecutive classes into runs of at most `block_size` rows; a larger class is split into blocks."""
     starts = [0]
     for c in range(1, len(sorted_rows.bounds) - 1):
         if sorted_rows.bounds[c + 1] - sorted_rows.bounds[starts[-1]] > block_size:

@@ -55,11 +55,12 @@ def nearest(
 
 
 def _nearest(x: Float[Matrix, "n d"], k: int, y: Float[Matrix, "m d"] | None):
-    if y is None and _serves_both_ways(x, k):
-        return _with_proof(x, y, _both_ways(_Bounds(x, y, torch.float32), k, k)[0])
+    """Return distances (n, k) and indices (n, k) of the k nearest rows of y, or of x without the row itself."""
+    if y is None and _is_faster_both_ways(x, k):
+        return _completed(x, y, _both_ways(_Bounds(x, y, torch.float32), k, k)[0])
     rows = torch.arange(len(x), device=x.device)
     dtype = torch.float32 if single_is_exact(x.device) else torch.float64
-    return _with_proof(x, y, _by_products(_Bounds(x, y, dtype), rows, k))
+    return _completed(x, y, _by_products(_Bounds(x, y, dtype), rows, k))
 
 
 # cached neighbor lists, keyed by a digest of the rows, which takes a fiftieth of the time of a search; None disables
@@ -81,6 +82,7 @@ def keeping_lists() -> Iterator[None]:
 
 
 def _nearest_cached(x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
+    """Return the k nearest other rows, from a cache by content for many rows on the CPU."""
     if _cached_lists is None or x.is_cuda or len(x) < MANY or 16 * len(x) * k > CACHED_BYTES:
         return _nearest(x, k, None)
     content: Any = x.detach().contiguous().view(torch.uint8).numpy()
@@ -103,19 +105,19 @@ def nearest_both_ways(
 
     If a set has fewer than k rows, all of them are returned.
     """
-    if not _serves_both_ways(x, k):
+    if not _is_faster_both_ways(x, k):
         return nearest(x, min(k, len(y)), y=y), nearest(y, min(k, len(x)), y=x)
     of_x, of_y = _both_ways(_Bounds(x, y, torch.float32), min(k, len(y)), min(k, len(x)))
-    return _with_proof(x, y, of_x), _with_proof(y, x, of_y)
+    return _completed(x, y, of_x), _completed(y, x, of_y)
 
 
-def _serves_both_ways(x: Float[Matrix, "n d"], k: int) -> bool:
+def _is_faster_both_ways(x: Float[Matrix, "n d"], k: int) -> bool:
     """Return whether selecting neighbors by rows and by columns is faster than computing the products twice."""
     return not isinstance(x, StreamedRows) and not x.is_cuda and k <= FEW and single_is_exact(x.device)
 
 
-def _with_proof(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, neighbors: "_ProvedNeighbors"):
-    """Return distances and indices, after searching rows without a proof again."""
+def _completed(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, neighbors: "_ProvedNeighbors"):
+    """Return distances and indices, after an exact search for the rows whose neighbors the bounds do not prove."""
     squares, indices, proved = neighbors
     rows = (~proved).nonzero()[:, 0]
     if len(rows) > 0:
@@ -158,6 +160,7 @@ class _Bounds:
         return rows.to(torch.float64, copy=True).sub_(self.centre).mul_(self.scale)
 
     def _factor(self, rows: Float[Tensor, "b d"], *, right: bool) -> Float[Tensor, "b d3"]:
+        """Return factors whose products are lower bounds of squared distances despite rounding."""
         c = self.centered(rows)
         norms = c.norm(dim=1)
         factor = c.new_ones((len(c), c.shape[1] + 3), dtype=self.dtype)
@@ -224,6 +227,7 @@ class _Candidates:
 
 
 def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _ProvedNeighbors:
+    """Find the k nearest rows by bounds on distances from matrix products, one block of columns at a time."""
     choice = len(bounds.y) - bounds.among_themselves
     columns = max(1024, min(COLUMNS, COLUMN_ENTRIES // bounds.y.shape[1]))
     queries = QUERIES

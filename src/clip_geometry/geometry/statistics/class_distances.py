@@ -125,6 +125,7 @@ def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n
 
 
 def _from_precomputed(distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"], k: int) -> MeanDistances:
+    """Return the mean distances of each row to each class, (n, k), from a matrix of distances."""
     zero = 100 * torch.finfo(distances.dtype).eps  # as in scikit-learn
     square = distances.shape[0] == distances.shape[1]
     if not square or (distances < -zero).any() or (distances.diagonal() > zero).any():
@@ -180,6 +181,10 @@ class _SharedDistances:
     def _sum(
         self, function: RowFunction, rows: Int[Tensor, " m"], means: Float[Tensor, "m b k"]
     ) -> Float[Tensor, " b"]:
+        """Return sums over rows of a function of their mean distances, (b,); sum i leaves out the rows of block i.
+
+        Rows of the last group, number b, are in no block, so every sum has them.
+        """
         values = function(distances_of_means(means, self.codes[rows], self.sizes))
         left_out = F.one_hot(self.rows.groups[rows], self.rows.blocks + 1)[:, :-1].bool()
         return values.masked_fill(left_out, 0).sum(0)
@@ -196,7 +201,7 @@ class _SharedDistances:
                 yield order[batch], kept / self.sizes.clamp(min=1)
 
     def _squares(self, *, unit: bool) -> Iterator[tuple[Int[Tensor, " m"], Float[Tensor, "m b k"]]]:
-        """Like `_distances` for squared distances, from the class means as in `mean_squared_distances`."""
+        """Yield the same as `_distances` for squared distances, computed from the class means."""
         rows = unit_rows(self.rows.in_blocks) if unit else self.rows.in_blocks
         of_cells = class_sums(rows, self.cells, (self.rows.blocks + 1) * self.k)
         spreads = of_cells.scatters + of_cells.counts * of_cells.offsets.square().sum(1)  # about the mean of all rows
@@ -261,6 +266,7 @@ def mean_squared_distances(
 
 
 def _lengths(x: Float[Tensor, "b d"]) -> Float[Tensor, "b 1"]:
+    """Return the length of each row in float64, without overflow of its square."""
     if x.dtype != torch.float64:
         return torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64)
     largest = x.detach().abs().amax(1, keepdim=True)  # its square may leave the float64 range

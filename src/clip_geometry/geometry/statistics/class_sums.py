@@ -47,7 +47,7 @@ def class_sums(x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int) -> Cla
 
 
 def _streamed_sums(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums:
-    """Use two passes: the means, about the first row, then the scatters about the means."""
+    """Compute the sums in two passes: first the class means, then the scatters about them."""
     counts = torch.bincount(codes, minlength=k).double()
     first = x[0].double()
 

@@ -161,6 +161,7 @@ class LinearKernels(Statistic):
 
 
 def _without_each(x: Dealt, y: Dealt) -> Iterator[LinearKernels]:
+    """Yield the kernels without each block, from the products of all rows minus those of the block."""
     sets = [_standardized(dealt.rows, name)[:] for dealt, name in zip((x, y), PAIR, strict=True)]
     # reduced to at most n columns, with the same inner products
     sets = [rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T for rows in sets]
@@ -184,6 +185,7 @@ def _without_each(x: Dealt, y: Dealt) -> Iterator[LinearKernels]:
 
 
 def _standardized(x: Float[Matrix, "n d"], name: str) -> Float[Matrix, "n d"]:
+    """Center the rows and scale them to a mean squared length of 1."""
     require_spread(x, name=name)
     mean = mean_row(x)
     if isinstance(x, StreamedRows):

@@ -188,7 +188,7 @@ class Moments(Statistic):
         return _finite(self.merged(other, in_place=True))
 
     def _higher_about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor]:
-        """Return T and Q about another mean: c becomes c + δ with δ = old − new mean, and Σc = 0."""
+        """Return T = Σ ‖c‖² c and Q = Σ ‖c‖⁴ about another mean: c becomes c + δ, δ = old − new mean, and Σ c = 0."""
         shift = self.mean - mean
         square, trace, m2_shift = shift @ shift, self.M2.trace(), self.M2 @ shift
         t = self.T + 2 * m2_shift + shift * (trace + self.n * square)
@@ -273,6 +273,7 @@ def _moments_of_rows(x: Float[Matrix, "n d"]) -> Moments:
 
 
 def _moments_of_streamed(x: StreamedRows) -> Moments:
+    """Return the moments of streamed rows, computed in one pass and cached."""
     if "moments" not in x.known:
         of_block = _moments_of_block(x)
 
@@ -327,6 +328,7 @@ def _by_float32_products(block: Float[Tensor, "b d"]) -> Moments:
 
 
 def _by_float64_products(block: Float[Tensor, "b d"]) -> Moments:
+    """Return n, the mean, and the second to fourth centered moments of a block."""
     centered = block.double() - block[0].double()  # exactly 0 if all rows are equal
     offset = centered.mean(0)
     centered = centered - offset

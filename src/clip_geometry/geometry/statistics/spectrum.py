@@ -32,6 +32,7 @@ def triangle(x: Float[Matrix, "n d"], *, center: bool = False) -> Float[Tensor, 
 
 
 def _reduced(x: Float[Matrix, "n d"], mean: Float[Tensor, " d"] | float) -> Float[Tensor, "k d"]:
+    """Return R of the QR decomposition of the rows minus `mean`, one block at a time."""
     r = torch.zeros((0, x.shape[1]), dtype=torch.float64, device=x.device)
     for block in blocks(x):
         r = _qr_factor(torch.cat([r, block - mean]))
@@ -67,6 +68,7 @@ class Spectrum(Statistic):
         return self._values[center]
 
     def _singular_values(self, center: bool) -> Float[Tensor, " k"]:
+        """Return the singular values of the rows, centered or not, in descending order."""
         x = self.rows
         if isinstance(x, Moments):
             products = x.M2 if center else x.M2 + x.n * torch.outer(x.mean, x.mean)
@@ -166,6 +168,7 @@ class Partition(Statistic):
 
 
 def _partition_without(rows: Dealt, block: int) -> Partition:
+    """Return log Z along the eigenvectors of the rows that remain without the block."""
     decomposed = rows.shared(Decomposed)
     squares, vectors = decomposed.vectors(block)
     if not decomposed.wide:

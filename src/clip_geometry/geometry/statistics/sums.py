@@ -134,6 +134,7 @@ class PairDistance(Statistic):
 
 
 def _apart_by_group(dealt: Dealt, rows: Iterable[Iterable[Tensor]]) -> Float[Tensor, " g"]:
+    """Sum ‖a_i − b_i‖² over the pairs of each group, (blocks + 1,); the last group is in no block."""
     apart = dealt.counts.new_zeros(dealt.blocks + 1)
     for a, b, groups in zip(*rows, dealt.groups.split(BLOCK), strict=True):
         apart.index_add_(0, groups, (a.double() - b.double()).square_().sum(1))

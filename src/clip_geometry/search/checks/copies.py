@@ -89,6 +89,7 @@ def explaining(embeddings: Embeddings) -> list[np.ndarray]:
 
 
 def _of_copies(context: Context, severity: Severity, rows: np.ndarray, *modalities: str) -> Finding:
+    """Return the finding on exact copies, for the row numbers of all copies but the first of each group."""
     first = context.first_equal(modalities[0])
     groups = np.unique(first[rows], return_counts=True)[1]
     n = len(context.sets[modalities[0]])
@@ -124,8 +125,8 @@ def _pair_rows(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Represent each distinct pair of rows as one row of 2 d numbers.
 
-    Returns the numbers of both rows and their unit rows side by side, (n, 2 d), each divided by the scale of its
-    modality, optionally the scale in another context. Rows from another space are excluded.
+    Returns the numbers of both rows and their unit rows side by side, (n, 2 d). Each half is divided by the scale of
+    its modality, which is taken from `scales` if given. Rows from another space are excluded.
     """
     i, j = context.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
     in_space = np.ones(len(i), dtype=bool)
@@ -144,6 +145,7 @@ def _pair_rows(
 
 
 def _near_copies(context: Context, modalities: tuple[str, ...], near: NearestRows) -> Findings:
+    """Report rows that are much closer to their nearest row than chance explains."""
     numbers, queries, distances, indices = near
     if len(distances) < LEAST:
         items = "pairs" if len(modalities) == 2 else "rows"

@@ -79,6 +79,7 @@ def _across(context: Context, modality: str, other: str) -> Findings:
 
 
 def _in_classes(context: Context, modality: str, labels: np.ndarray, reported: np.ndarray) -> Findings:
+    """Report rows that are in too many neighbor lists of the rows of their own class."""
     numbers, rows = _distinct(context, modality)
     classes, codes = np.unique(labels[numbers].astype(str), return_inverse=True)
     large = np.flatnonzero(np.bincount(codes) >= LEAST_OF_CLASS)
@@ -103,7 +104,7 @@ def _in_classes(context: Context, modality: str, labels: np.ndarray, reported: n
 
 
 def _distinct(context: Context, modality: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers and unit rows of the sample, without copies and without rows from another space."""
+    """Return the row numbers and unit rows of the sample, without copies and without rows of another model."""
     sample = context.sample(modality)
     mask = (context.first_equal(modality)[sample] == sample) & usual_mask(context, modality)
     return sample[mask], selected(context.unit(modality), mask)
@@ -139,12 +140,12 @@ def _nearest_of(queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _null(
-    context: Context, rows: Gaussian, n: int, lists: int, places: Sequence[int], queries: Gaussian | None = None
+    context: Context, rows: Gaussian, n: int, lists: int, lengths: Sequence[int], queries: Gaussian | None = None
 ) -> np.ndarray:
-    """Return the largest share of the lists that contain the same one of n Gaussian rows, by list length and draw.
+    """Return the largest share of neighbor lists that one of n Gaussian rows is in: (list lengths, draws).
 
-    n is capped at 20,000. places: list lengths. queries: distribution of independent queries; by default, the rows
-    themselves are the queries.
+    n is capped at 20,000. `lists` is the number of lists and `lengths` their lengths. `queries` is the distribution of
+    independent queries; by default, the rows themselves are the queries.
     """
     generator = torch.Generator().manual_seed(context.seed)
     n = min(n, NULL_ROWS)
@@ -153,8 +154,8 @@ def _null(
     for _ in range(DRAWS):
         drawn = rows.draw(n, generator)
         if queries is None:
-            indices = nearest_others(drawn, np.arange(lists), max(places))[1]
+            indices = nearest_others(drawn, np.arange(lists), max(lengths))[1]
         else:
             indices = _nearest_of(queries.draw(lists, generator), drawn)
-        shares.append([np.bincount(indices[:, :k].ravel()).max() / lists for k in places])
+        shares.append([np.bincount(indices[:, :k].ravel()).max() / lists for k in lengths])
     return np.transpose(shares)

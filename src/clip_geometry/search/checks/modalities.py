@@ -197,15 +197,15 @@ def _minority(squares: np.ndarray) -> np.ndarray:
 
 
 def _two_blocks(squares: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Split a nearly block-diagonal matrix into its two blocks by its two leading eigenvectors."""
+    """Return a mask of one of the two blocks of a nearly block-diagonal matrix, by its two leading eigenvectors."""
     basis = np.linalg.qr(generator.normal(size=(len(squares), 4)))[0]
     for _ in range(20):
         basis = np.linalg.qr(squares @ basis)[0]
     values, vectors = np.linalg.eigh(basis.T @ squares @ basis)
     leading = (basis @ vectors)[:, -2:] * np.sqrt(np.maximum(values[-2:], 0))
     leading /= np.maximum(np.linalg.norm(leading, axis=1, keepdims=True), 1e-12)
-    first = leading[np.abs(leading @ leading[0]).argmin()]  # least similar to row 0, and to that row
-    second = leading[np.abs(leading @ first).argmin()]
+    first = leading[np.abs(leading @ leading[0]).argmin()]  # the row least similar to row 0
+    second = leading[np.abs(leading @ first).argmin()]  # the row least similar to `first`
     return np.abs(leading @ first) > np.abs(leading @ second)
 
 
@@ -248,14 +248,14 @@ def misplaced_rows(context: Context) -> Findings:
         scores = _scores(rows, [np.zeros(len(x), dtype=bool) for x in rows], context.seed)
         # refit without the misplaced rows, which rotate the direction
         scores = _scores(rows, [scores[0] < 0, scores[1] > 0], context.seed)
-        astray = [scores[0] < 0, scores[1] > 0]
+        beyond = [scores[0] < 0, scores[1] > 0]
         medians, spreads = zip(*map(_middle_and_spread, scores), strict=True)
         if medians[0] - medians[1] < AWAY * max(spreads):
             context.skip("misplaced_rows", "no gap between the modalities", one, other)
             continue
         for side, (name, opposite) in enumerate(((one, other), (other, one))):
             away, among = (np.abs(scores[side] - medians[k]) / spreads[k] for k in (side, 1 - side))
-            misplaced = np.flatnonzero(astray[side] & (away > AWAY) & (among < AMONG))
+            misplaced = np.flatnonzero(beyond[side] & (away > AWAY) & (among < AMONG))
             if 0 < len(misplaced) <= MOST * len(numbers[side]):
                 values = {"count": len(misplaced), "n": len(numbers[side]), "rows": numbers[side][misplaced].tolist()}
                 values |= {"usual": float(np.delete(away, misplaced).max())}
@@ -263,15 +263,15 @@ def misplaced_rows(context: Context) -> Findings:
                 yield finding("misplaced_rows", "error", name, opposite, **values)
 
 
-def _scores(rows: list[np.ndarray], astray: list[np.ndarray], seed: int) -> list[np.ndarray]:
+def _scores(rows: list[np.ndarray], beyond: list[np.ndarray], seed: int) -> list[np.ndarray]:
     """Project both modalities on a discriminant fitted on the other half of the rows; 0 is midway between the means."""
     generator = np.random.default_rng(seed)
     first_halves = [generator.permutation(len(x)) % 2 == 0 for x in rows]
     scores = [np.empty(len(x)) for x in rows]
     for fit_on_first in (True, False):
         fit = []
-        for x, is_first, is_astray in zip(rows, first_halves, astray, strict=True):
-            numbers = np.flatnonzero((is_first == fit_on_first) & ~is_astray)[:FIT]
+        for x, is_first, is_beyond in zip(rows, first_halves, beyond, strict=True):
+            numbers = np.flatnonzero((is_first == fit_on_first) & ~is_beyond)[:FIT]
             fit.append(x[numbers].astype(np.float64))
         means = [x.mean(0) for x in fit]
         first, second = ((x - mean).T @ (x - mean) / len(x) for x, mean in zip(fit, means, strict=True))

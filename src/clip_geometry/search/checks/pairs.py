@@ -255,20 +255,20 @@ def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray
 
 
 def _segment(pairs: _CenteredPairs, queries: np.ndarray, percentiles: np.ndarray) -> tuple[Segment, np.ndarray] | None:
-    """Find the run of rows that matches best after one shift; None if nothing is shifted.
+    """Find the run of rows that matches best after one shift; None if no run does.
 
-    Returns the segment, and the percentiles after its shift is undone. Each row has the score log p − log q − DRIFT,
-    where p is its percentile as given and q its percentile after the shift; the segment is the run of rows with the
-    largest sum. For random pairs, p and q are uniform and independent, and the largest sum exceeds s with probability
-    below n exp(−DECAY s) (Karlin and Altschul 1990); the shift is one of n.
+    Returns the segment, and the percentiles of the pairs after its shift is undone. Each row has the score log p − log
+    q − DRIFT, where p is its percentile as given and q its percentile after the shift; the segment is the run of rows
+    with the largest sum. For random pairs, p and q are uniform and independent, and the largest sum exceeds s with
+    probability below n exp(−DECAY s) (Karlin and Altschul 1990); the shift is one of n.
     """
     given = percentiles.mean(1)
-    astray = given > AT_CHANCE
-    if astray.sum() < LEAST // 4 or not pairs.deviation:
+    unmatched = given > AT_CHANCE
+    if unmatched.sum() < LEAST // 4 or not pairs.deviation:
         return None
     n = pairs.n
     least = 1 / len(pairs.candidates)
-    shift, z = _shift(pairs, queries[astray])
+    shift, z = _shift(pairs, queries[unmatched])
     if not shift:
         return None
 
@@ -310,9 +310,10 @@ def _largest_run(values: np.ndarray) -> tuple[int, int, float]:
 
 
 def _shift(pairs: _CenteredPairs, rows: np.ndarray) -> tuple[int, float]:
-    """Return the shift at which these rows of a match b best and its score, by one cross-correlation; shift 0 for none.
+    """Return the shift s after which the given rows a_i match b_{i+s} best, and its score; shift 0 if none is
+    significant.
 
-    The largest of n random sums is near √(2 ln n) standard deviations.
+    All shifts are scored by one cross-correlation. The largest of n random sums is near √(2 ln n) standard deviations.
     """
     from scipy.fft import irfft, next_fast_len, rfft
 
@@ -387,7 +388,7 @@ def _fall(values: np.ndarray, start: float) -> float:
 def _log_likelihood(scores: np.ndarray, mixed: bool) -> float:
     """Maximize the log likelihood of a normal component with mean ≤ 0 and deviation ≤ 1, by the EM algorithm.
 
-    mixed: whether a standard normal component is added.
+    With `mixed`, the scores are a mixture of that component and a standard normal one.
     """
     share = 0.5 if mixed else 0.0
     low_half = scores <= np.median(scores) if mixed else np.ones(len(scores), bool)

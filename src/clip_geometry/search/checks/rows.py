@@ -224,7 +224,7 @@ def _repeats(rows: np.ndarray) -> int:
 
 
 def _by_dimension(rows: np.ndarray, seed: int) -> RoundingGrid | None:
-    """Detect columns that were rounded in steps of their own, whether or not the rows were scaled afterwards.
+    """Detect columns that were each rounded with a step of its own, whether or not the rows were scaled afterwards.
 
     Two rows have the same code in some columns. In all of these columns their ratio is the same: the ratio of their
     scales.
@@ -273,7 +273,7 @@ def _equal_ratios(rows: np.ndarray) -> int:
 
 
 def _effect_of_rounding(rows: np.ndarray, grid: RoundingGrid, seed: int) -> tuple[int, int, float]:
-    """Return how many top-ten places rounding of this size changes, the number of places, and the cosine error."""
+    """Return how many entries of top-ten lists rounding changes, the number of entries, and the error of a cosine."""
     noise = np.random.default_rng(seed).uniform(-0.5, 0.5, rows.shape) * grid.step
     cosines = []
     for x in (rows, rows + noise):

@@ -71,6 +71,7 @@ class Neighborhood(InnerProduct):
     bank_: dict[str, np.ndarray]
 
     def _learn(self, known: Known) -> None:
+        """Keep the unit rows of each modality as the bank with which scores are compared."""
         self.views_ = [known.view("")]
         self.terms_ = dict.fromkeys(known.kinds, Term(0, self.slope))
         for modality, rows in known.rows.items():

@@ -99,6 +99,7 @@ def _kinds() -> dict[str, type[Repair]]:
 
 
 def _fitted(facts: _RepairFacts, tensors: Mapping[str, np.ndarray]) -> Repair:
+    """Build the repair that a file describes; raise InputError if its parts do not fit together."""
     kind = _kinds().get(facts.kind)
     if kind is None:
         raise InputError(f"no repair is called {shown(facts.kind)}")
@@ -126,6 +127,7 @@ def _fitted(facts: _RepairFacts, tensors: Mapping[str, np.ndarray]) -> Repair:
 
 
 def _affine(facts: _AffineFacts, name: str, tensors: Mapping[str, np.ndarray]) -> Affine:
+    """Return the affine map x W + b that a file describes; raise InputError if the shapes do not fit."""
     b = tensors[f"{name}.b"]
     if facts.identity:
         require_memory(8 * b.size**2, f"{name}.W")

@@ -1,4 +1,4 @@
-"""Export of fitted pipelines and repairs to other programs: a vector index, an inference runtime, or a script."""
+"""Export of pipelines, repairs and match models to other programs: a vector index, an inference runtime, a script."""
 
 import json
 import re
@@ -15,14 +15,16 @@ from clip_geometry.files import new_folder
 from clip_geometry.io.export import blocks, item_table
 from clip_geometry.io.faiss import write_flat_index
 from clip_geometry.modalities import modality_name
-from clip_geometry.registry import InputError, Registry, library
+from clip_geometry.registry import InputError, Registry, library, shown
+from clip_geometry.search.matching import Match
+from clip_geometry.search.matching.model import MatchModel
 from clip_geometry.search.repairs import InnerProduct, Repair
 from clip_geometry.search.repairs.neighborhoods import SAME, BankStatistic
 from clip_geometry.search.shipping.rows import RowMap, SavedPipeline, indexes_of, item_map, query_map
 from clip_geometry.steps import ANY
 from clip_geometry.transforms import Affine
 
-__all__ = ["RowMap", "SavedPipeline", "Target", "item_map", "query_map", "targets", "write_shipment"]
+__all__ = ["RowMap", "SavedPipeline", "Target", "item_map", "query_map", "targets", "write_match", "write_shipment"]
 
 OPSET, IR = 17, 8  # ONNX versions of 2022, which every later runtime reads
 
@@ -71,6 +73,35 @@ def write_shipment(repair: Repair, to: str, out: Path, sets: Sets | None = None)
             modality_name(modality, f"{repair.name}:")
     with new_folder(out) as temporary:
         return target.write(repair, sets or {}, temporary)
+
+
+def write_match(fitted: Match, to: str, out: Path) -> dict[str, str]:
+    """Write match models to the new folder `out`, as a NumPy script ("numpy") or as ONNX models ("onnx").
+
+    Returns:
+        File → description.
+
+    Raises:
+        InputError: There is another target, a model has no probabilities, or `out` is not empty.
+    """
+    if to not in ("numpy", "onnx"):
+        raise InputError(f"--to {shown(to)} stores rows, and match models have none; choose numpy or onnx")
+    for direction, model in fitted.items():
+        if model.coefficients is None or not model.identifies:
+            raise InputError(f"the model of {direction} has no probabilities that identify matches")
+    with new_folder(out) as folder:
+        if to == "numpy":
+            template = Path(__file__).with_name("match.py.j2")
+            (folder / "match.py").write_text(render(template, directions=", ".join(fitted)), encoding="utf-8")
+            fitted.save(folder / "match.json")
+            return {"match.py": "probability(…) and cutoff(…); needs numpy only", "match.json": "its constants"}
+        onnx, files = library("onnx", "onnx", "an ONNX model"), {}
+        for direction, model in fitted.items():
+            graph = _OnnxGraph(onnx).match_model(model)
+            onnx.checker.check_model(graph, full_check=True)
+            onnx.save(graph, str(folder / f"{direction}.onnx"))
+            files[f"{direction}.onnx"] = "top: q × 2, mean and std: q, m: 1 → probability: q, in float32"
+        return files
 
 
 # -- NumPy: a script of a few lines with its constants, for rows of an index
@@ -205,8 +236,29 @@ class _OnnxGraph:
             self.constants,
             doc_string=description,
         )
-        opset = [helper.make_opsetid("", OPSET)]
-        return helper.make_model(graph, opset_imports=opset, ir_version=IR, producer_name="clip-geometry")
+        return self._model(graph)
+
+    def match_model(self, model: MatchModel) -> Any:
+        """Return the probability of a match model, for the two best scores of each query."""
+        helper, kind = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        intercept, *weights = map(np.array, model.coefficients or ())
+        best, second = (self.add("Gather", "top", self.constant(np.array(k)), axis=1) for k in (0, 1))
+        log_m = self.add("Log", "m")
+        scale = self.add("Mul", "std", self.add("Sqrt", self.add("Mul", log_m, self.constant(np.array(2.0)))))
+        z = self.add("Div", self.add("Sub", best, "mean"), scale)
+        margin = self.add("Sqrt", self.add("Sub", best, second))
+        log_odds = self.constant(intercept)
+        for column, weight in zip((best, z, margin, log_m), weights, strict=True):
+            log_odds = self.add("Add", log_odds, self.add("Mul", column, self.constant(weight)))
+        self.nodes.append(helper.make_node("Sigmoid", [log_odds], ["probability"]))
+        shapes = {"top": ["q", 2], "mean": ["q"], "std": ["q"], "m": [1]}
+        inputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
+        output = helper.make_tensor_value_info("probability", kind, ["q"])
+        return self._model(helper.make_graph(self.nodes, "match", inputs, [output], self.constants))
+
+    def _model(self, graph: Any) -> Any:
+        opset = [self.onnx.helper.make_opsetid("", OPSET)]
+        return self.onnx.helper.make_model(graph, opset_imports=opset, ir_version=IR, producer_name="clip-geometry")
 
     def view(self, view: Affine) -> str:
         rows = self.add("LpNormalization", "raw", axis=1, p=2) if view.unit_rows_in else "raw"

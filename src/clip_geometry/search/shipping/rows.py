@@ -112,6 +112,7 @@ def item_map(repair: InnerProduct, modality: str) -> RowMap:
 
 
 def _row_map(repair: InnerProduct, modality: str, *, is_query: bool) -> RowMap:
+    """Return the map from raw rows to index rows or query rows, whose inner product is the repaired score."""
     repair.term(modality, modality)  # raises InputError for an unknown modality
     copies = [
         Copy(v, for_queries[modality] if is_query else for_items[modality])

@@ -47,6 +47,7 @@ class Contextual(Experiment):
         return [layer for layer in sorted(self.config.layers) if layer > 0]
 
     def _layer_rows(self, layer: int | None) -> list[Row]:
+        """Measure the word vectors of one layer, or of all words if the model has no layers."""
         config, words = self.config, self.words
         embeddings = words.rows(layer)
         x = np.require(embeddings.vectors, requirements=["C", "W"])  # torch needs writable arrays

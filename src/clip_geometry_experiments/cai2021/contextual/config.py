@@ -53,6 +53,7 @@ class ContextualConfig(RunConfig):
 
     @model_validator(mode="after")
     def _known_source(self) -> Self:
+        """Check that model, data, layers and probes fit together."""
         if len(set(self.layers)) < len(self.layers) or any(layer < 0 for layer in self.layers):
             raise InputError(f"layers = {list(self.layers)}; expected different numbers from 0 (the embeddings) on")
         if isinstance(self.model, WordsConfig):  # the vectors of a vocabulary

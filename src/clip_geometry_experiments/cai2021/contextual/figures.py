@@ -82,6 +82,7 @@ def draw_contextual(
 
 
 def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
+    """Draw cosines, dimensions and silhouettes by layer, as far as they were measured."""
     drawn: dict[str, Drawing] = {}
     cosines = {name: _curve(rows, measure) for name, measure in COSINES.items()}
     cosines = {name: curve for name, curve in cosines.items() if len(curve) > 1}
@@ -124,7 +125,7 @@ def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
 
 
 def _curve(rows: Iterable[Row], measure: str, *, probes: bool = False) -> Curve:
-    """Return points by layer: of some rows among all rows with `probes`, else of rows among the sample."""
+    """Return the points of a measure by layer. With `probes`, neighbors of some rows are searched among all rows."""
     return {
         row["at"]["layer"]: Point(row["value"], row.get("standard_error") or 0.0)
         for row in rows
@@ -178,6 +179,7 @@ def dimension_figure(panels: Mapping[str, Mapping[tuple[str, bool], Curve]]) -> 
 
 
 def _plot(axes: Axes, curve: Curve, **style: Any) -> None:
+    """Plot a curve over the layers, with bars of two standard errors."""
     layers = sorted(curve)
     values, errors = ([getattr(curve[layer], key) for layer in layers] for key in ("value", "error"))
     bars = 2 * np.array(errors) if any(errors) else None
@@ -244,6 +246,7 @@ def _layers(rows: Sequence[Row], measure: str) -> list[Row]:
 
 
 def _ends(rows: Sequence[Row], measure: str) -> dict[str, Any] | None:
+    """Return the smallest and the largest value over the layers, for the caption; None if there are no layers."""
     of_layers = _layers(rows, measure)
     if not of_layers:
         return None

@@ -161,6 +161,7 @@ def _panels(planes: Sequence[Plane], dimensions: int, **colors: Any) -> tuple[Fi
 
 
 def _panel(axes: Any, plane: Plane, dimensions: int, colors: dict[str, Any]) -> Any:
+    """Draw the points of one plane in two or three dimensions."""
     many = len(plane.points) > MAX_VECTOR_POINTS
     area = 5000 * axes.get_position().width / len(plane.points)  # fewer and larger panels have larger points
     size = {"s": float(np.clip(area, 0.9, 6)), "linewidths": 0, "alpha": 0.6, "rasterized": many}

@@ -181,6 +181,7 @@ def dimension_rows(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) 
 
 
 def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig) -> Iterator[Record]:
+    """Yield the intrinsic dimensions by each metric and estimator, with those of Gaussian rows as null values."""
     k, probes = config.neighbours, chosen.get("probes")
     n = len(x)
     at = chosen if k == STANDARD_K else {"neighbours": k, **chosen}

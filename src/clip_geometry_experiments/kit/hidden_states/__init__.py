@@ -198,7 +198,7 @@ class ClipHiddenStates(HiddenStatesEncoder):
 
 
 def _with_folder(config: HiddenStatesConfig) -> HiddenStatesConfig:
-    """The config with the name of an installed wheel replaced by its folder."""
+    """Return the config with the name of an installed wheel replaced by its folder."""
     if config.name not in WHEELS:
         return config
     return config.model_copy(update={"model": f"hidden-states:{full_name(config)}"})

@@ -94,6 +94,7 @@ class ClassifyConfig(RunConfig, TrainingConfig):
     @field_validator("measures")
     @classmethod
     def _known_measures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Check that the measures exist and contain a silhouette and an IsoScore."""
         for name in names:
             known_measure(name)
         if not {"silhouette", "isoscore"} <= {name.partition("[")[0] for name in names}:
@@ -102,6 +103,7 @@ class ClassifyConfig(RunConfig, TrainingConfig):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
+        """Check that either a task with a model or a data set is given."""
         if (self.task is None) == (self.data is None):
             raise InputError("set either 'task' (texts with labels) or 'data' (labeled images or captions)")
         if self.task is not None and self.model is None:

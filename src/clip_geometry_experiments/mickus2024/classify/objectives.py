@@ -217,6 +217,7 @@ def triplet_bound(x: matrix.Rows, labels: matrix.Labels) -> Float[Tensor, ""]:
 
 
 def _sum_over_anchors(term: Callable[..., Tensor], x: matrix.Rows, labels: Any) -> Float[Tensor, ""]:
+    """Sum `term` over all rows as anchors, in blocks; it takes distances and a mask of equal labels."""
     x = matrix.as_rows(x, least=3)
     codes, k = matrix.as_codes(labels, len(x))
     if k == len(x):

@@ -36,6 +36,7 @@ def state_row(config: ClassifyConfig, loaded: Loaded, place: LayerPlace, values:
 
 
 def _size(config: ClassifyConfig, loaded: Loaded, place: LayerPlace) -> tuple[int, int | None]:
+    """Return the n and d of the rows that are measured at a place."""
     task = loaded.unseen if place.examples == "held out" else loaded.trained
     assert task is not None  # otherwise no such place exists
     if place.layer == "output":

@@ -195,6 +195,7 @@ class ClassificationCallback:
     def _layers(
         self, trainer: ClassificationTrainer, task: ClassificationTask, items: Float[Tensor, "m d"], examples: str
     ) -> dict[LayerPlace, float]:
+        """Measure the input layer and the hidden layer in the present state of the training."""
         classifier = trainer.classifier
         number = trainer.number
         deep = classifier is not None and classifier.second is not None
@@ -250,7 +251,7 @@ class ClassificationCallback:
         return values
 
     def _sample(self, rng: np.random.Generator, n: int) -> Tensor:
-        """Return row indices, of a sample or of all rows."""
+        """Return the row indices of a random sample, or of all rows if there are too few to sample."""
         if self.sample is None or n <= self.sample:
             return torch.arange(n)
         return torch.from_numpy(np.sort(rng.choice(n, self.sample, replace=False)))

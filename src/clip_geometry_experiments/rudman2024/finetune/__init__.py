@@ -11,7 +11,7 @@ from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.registry import library_versions
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
-from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
 from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
 from clip_geometry_experiments.rudman2024.finetune import data, measuring
 from clip_geometry_experiments.rudman2024.finetune.config import FinetuneConfig, Method
@@ -75,7 +75,7 @@ class Finetune(Experiment):
 
     def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
         """Train with one method and seed and return result rows; `key`, the cell's key, names the checkpoint."""
-        remove_finished(self.workspace.folder)
+        remove_finished_checkpoints(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config = self.config
         validation = self.examples[1]
@@ -129,7 +129,7 @@ class Finetune(Experiment):
         return with_options(self.config.model.model, self.config.model.options())
 
     def drawings(self) -> Mapping[str, Any]:
-        remove_finished(self.workspace.folder)
+        remove_finished_checkpoints(self.workspace.folder)
         return draw_finetune(self.finished_rows())
 
     def origin(self) -> str:

@@ -123,6 +123,7 @@ class FineTuningTrainer(Trainer):
         return torch.from_numpy(weights), torch.from_numpy(shift)
 
     def _train_head(self, weights: Tensor, shift: Tensor) -> None:
+        """Post-process the hidden states by weights and shift, and train only the head on them."""
         self.model.post_process(weights, shift)
         self.model.transformer.requires_grad_(False)
         self.model.zero_grad(set_to_none=True)

@@ -51,6 +51,7 @@ class StabilityConfig(RunConfig):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
+        """Check that the sizes and zetas of the table are measured, and that clouds have distinct names."""
         for key, known in (("sizes", self.sizes), ("zetas", self.zetas)):
             unknown = set(getattr(self, f"table_{key}")) - set(known)
             if unknown:
@@ -75,6 +76,7 @@ class Stability(Experiment):
                 yield Cell(define, partial(self._rows, cloud, n), f"{n} rows")
 
     def _rows(self, cloud: CloudConfig, n: int) -> list[Row]:
+        """Return the errors of each estimator of IsoScore for samples of n points of a cloud."""
         config = self.config
         estimates = [(PLAIN, None), (UNBIASED, None), *((STAR, zeta) for zeta in config.zetas)]
         options = cloud.model_dump(mode="json", exclude={"name"})

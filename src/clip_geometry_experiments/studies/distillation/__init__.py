@@ -24,7 +24,7 @@ from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Cell, experiments, read_explanations
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, parallel
-from clip_geometry_experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
 from clip_geometry_experiments.kit.training_states import Place, TrainingStudy, loss_record, share_record, state_record
 from clip_geometry_experiments.studies.distillation import training
 from clip_geometry_experiments.studies.distillation.config import DistillationConfig
@@ -181,6 +181,7 @@ class Distillation(TrainingStudy):
     # --- rows
 
     def _rows(self) -> list[Row]:
+        """Train the student, save it, and return its result rows."""
         config = self.config
         tested = self.sources.images(config.tested)  # before the training, to report missing images at once
         callback = self.callback()
@@ -240,7 +241,7 @@ class Distillation(TrainingStudy):
         }
 
     def drawings(self) -> Mapping[str, Any]:
-        remove_finished(self.workspace.folder)
+        remove_finished_checkpoints(self.workspace.folder)
         return draw_distillation(self.finished_rows())
 
     @classmethod

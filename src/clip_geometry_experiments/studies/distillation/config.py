@@ -28,6 +28,7 @@ class StudentConfig(Config):
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
+        """Check that the number of heads divides the width."""
         if self.width % self.heads:
             raise InputError(
                 f"width is {self.width} with {self.heads} heads; expected a multiple of the number of heads"
@@ -65,6 +66,7 @@ class DistillationConfig(RunConfig, OptimizerConfig):
 
     @model_validator(mode="after")
     def _in_each_language(self) -> Self:
+        """Check batch size, data and prompts against the languages."""
         if self.batch_size % len(self.languages):
             raise InputError(
                 f"batch_size is {self.batch_size} for {len(self.languages)} languages; expected a multiple of the "

@@ -103,6 +103,7 @@ class Sources:
         return {language: self._texts(data, language) for language in self.config.languages}
 
     def _texts(self, data: DatasetConfig, language: str) -> Texts:
+        """Return the tokens of a language's texts, and the teacher's row for each text's translation."""
         source, target = parallel(data, self.config.languages, language)
         items, rows = self._embedded(source)
         side = load_dataset(target).text

@@ -64,6 +64,7 @@ class IntraModal(base.Experiment):
                 yield base.Cell(define, partial(self._rows, modality, how), f"queries of {modality}s")
 
     def _rows(self, modality: str, how: Inversion) -> list[Row]:
+        """Measure average precision within a modality, before and after inversion into the other modality."""
         config = self.config
         sets = self.workspace.embeddings(config.model, config.data, limit=None, batch_size=config.batch_size)
         if modality not in sets or sets[modality].labels is None:

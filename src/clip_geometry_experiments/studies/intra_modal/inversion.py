@@ -118,6 +118,7 @@ def invert(encoder: Encoder, rows: Any, into: Literal["text", "image"], how: Inv
 def _optimized(
     features: Callable[[Tensor], Tensor], start: Float[Tensor, "b k c"], targets: Float[Tensor, "b d"], how: Inversion
 ) -> Float[Tensor, "b d"]:
+    """Optimize tokens so that their features have the highest cosine with the targets, and return these features."""
     tokens = start.requires_grad_()
     optimizer = torch.optim.AdamW([tokens], lr=how.lr, weight_decay=how.weight_decay)
     for _ in range(how.steps):
@@ -139,6 +140,7 @@ def _replacing(module: nn.Module, change: Callable[[Any], Tensor | None]):
 
 
 def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
+    """Return where pseudo-words enter the text tower: the embedding layer, a prompt, the width, and how to insert."""
     tower = getattr(encoder.model, "text", encoder.model)
     embedding = getattr(tower, "token_embedding", None)
     embedding = tower.transformer.get_input_embeddings() if embedding is None else embedding
@@ -162,6 +164,7 @@ def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
 
 
 def _pseudo_patches(encoder: OpenClipEncoder, how: Inversion) -> InsertionPoint:
+    """Return where pseudo-patches enter the image tower: the stem, an image, the width, and how to insert."""
     visual = encoder.model.visual
     trunk = getattr(visual, "trunk", None)
     # a ModifiedResNet pools after the three convolutions of its stem

@@ -41,6 +41,7 @@ class RepairTableConfig(RunConfig):
     @field_validator("sets")
     @classmethod
     def _distinct(cls, sets: tuple[SetConfig, ...]) -> tuple[SetConfig, ...]:
+        """Check that the sets have distinct names."""
         names = [set_config.name for set_config in sets]
         if len(set(names)) < len(names):
             raise InputError(f"the sets are called {', '.join(names)}; expected distinct names")
@@ -69,6 +70,7 @@ class RepairTableExperiment(Experiment):
         return {}
 
     def _rows(self, set_config: SetConfig, name: str) -> list[Row]:
+        """Measure one repair on one set; rows without values say why the repair could not be fitted."""
         if set_config.name not in self._halves:
             halves = Halves(set_config.index(self.workspace), splits=self.config.splits, seed=self.config.seed)
             self._halves.clear()

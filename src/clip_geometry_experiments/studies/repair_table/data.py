@@ -93,6 +93,7 @@ class SetConfig(Config):
 
     @model_validator(mode="after")
     def _consistent(self) -> "SetConfig":
+        """Check that a set has either stored rows or planted ones, with matching sources."""
         if (self.rows is None) == (self.planted is None):
             given = "both rows and planted" if self.rows is not None else "neither rows nor planted"
             raise InputError(f"the set {self.name} has {given}; expected one of them")

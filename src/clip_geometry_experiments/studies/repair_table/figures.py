@@ -51,6 +51,7 @@ def _order(table: RepairTable) -> list[str]:
 
 
 def _balance_panel(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> None:
+    """Draw repairs × measures, colored by the number of sets with better results minus those with worse results."""
     sets, measures = len(table.ranked), table.measures
     balance = np.full((len(names), len(measures)), np.nan)
     mixed = []  # (column, row) of cells that are better on some sets and worse on others

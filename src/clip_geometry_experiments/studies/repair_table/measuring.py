@@ -114,6 +114,7 @@ class Halves:
         return {name: [values.get(name, np.nan) for values in by_split] for name in MEASURED}
 
     def _judge(self, repair: Repair, split: Split, search: HeldOutSearch) -> dict[str, float]:
+        """Compute all measures of a repair that is fitted on one half of the items, on the other half."""
         known = self.index.known(split.fit)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # too few rows, not converged: the numbers show the effect
@@ -130,6 +131,7 @@ class Halves:
         return values
 
     def _semantics(self, fit: Sets, rows: Sets, split: Split, search: HeldOutSearch) -> dict[str, float]:
+        """Measure CKA with the rows before the repair, silhouettes, a linear probe and zero-shot accuracy."""
         values = {
             "cka": _mean(lambda name: geometry.linear_cka(Normalize().apply(search.items[name]), rows[name]), rows)
         }
@@ -164,6 +166,7 @@ class Halves:
 
 
 def _geometry(rows: Sets) -> dict[str, float]:
+    """Measure the gap, and the mean over modalities of isotropy, cosine, rank and hubness."""
     return {
         "gap": geometry.modality_gap(rows["image"], rows["text"]),
         "isoscore": _mean(lambda name: geometry.isoscore(rows[name]), rows),
@@ -174,6 +177,7 @@ def _geometry(rows: Sets) -> dict[str, float]:
 
 
 def _mixing(fit: Sets, rows: Sets) -> dict[str, float]:
+    """Measure how well the modalities mix among neighbors, and how well a linear probe separates them."""
     image, text = rows["image"], rows["text"]
     few = min(90, (len(image) + len(text) - 1) // 2)  # fewer neighbors if a set is very small, as in smoke runs
     train, test = (np.concatenate([half["image"], half["text"]]) for half in (fit, rows))

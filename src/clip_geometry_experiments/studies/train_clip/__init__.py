@@ -20,7 +20,7 @@ from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row, read_rows
 from clip_geometry_experiments.kit.base import Cell, experiments, numbered_labels, read_explanations
 from clip_geometry_experiments.kit.clip_training import data_words
-from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
+from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished_checkpoints, resolve_precision
 from clip_geometry_experiments.kit.training_states import TrainingStudy, loss_record, share_record, state_record
 from clip_geometry_experiments.kit.trajectories import curves_of
 from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
@@ -47,6 +47,7 @@ class TrainClip(TrainingStudy):
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:
+        """Load the data sets, and check that training and test data have no items in common."""
         config = self.config
         configs = {"data": config.data, "measured": config.measured, "tested": config.tested}
         datasets = {name: load_dataset(data) for name, data in configs.items() if data is not None}
@@ -65,12 +66,14 @@ class TrainClip(TrainingStudy):
 
     @cached_property
     def _recorded_file(self) -> Path:
+        """Return the file of a recorded training; raise InputError if it does not exist."""
         path = model_path(self.config.recorded or "")
         if not path.is_file():
             raise InputError(f"recorded is {self.config.recorded!r}, but the file {path} does not exist")
         return path
 
     def _recorded_rows(self) -> list[Row]:
+        """Return the result rows of a recorded training, which must have the configured number of steps."""
         recorded = read_rows(self._recorded_file)
         rows: list[Row] = [{key: value for key, value in row.items() if key not in CELL} for row in recorded]
         if {row["steps"][-1] for row in rows if "trajectory" in row} != {self.config.steps}:
@@ -131,6 +134,7 @@ class TrainClip(TrainingStudy):
         return prompt_tokens(templates, names, self.encoder.tokenize, seen)
 
     def _rows(self) -> list[Row]:
+        """Train a CLIP, save it, and return its result rows."""
         config = self.config
         measured = self.pairs("measured")
         seen = self.prompts.seen
@@ -214,7 +218,7 @@ class TrainClip(TrainingStudy):
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Return the figures of one training; the figures of a sweep are drawn side by side by `together`."""
-        remove_finished(self.workspace.folder)
+        remove_finished_checkpoints(self.workspace.folder)
         return [] if group else super().figures(folder, prefix=prefix)
 
     def drawings(self) -> dict[str, Drawing]:

@@ -32,6 +32,7 @@ class ArchitectureConfig(Config):
     @field_validator("text_cfg")
     @classmethod
     def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Add the default settings of the text tower, and check its tokenizer."""
         defaults = ARCHITECTURES["text"]
         text = {**defaults, **given}
         if text["hf_tokenizer_name"] != defaults["hf_tokenizer_name"] or text["vocab_size"] < defaults["vocab_size"]:
@@ -52,6 +53,7 @@ class ArchitectureConfig(Config):
 
 
 def _named(given: Any) -> Any:
+    """Return the architecture with a name, or the given section."""
     named = ARCHITECTURES["named"]
     if isinstance(given, str) and given not in named:
         hint = did_you_mean(given, named) or f"; known are {', '.join(named)}"
@@ -126,6 +128,7 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
 
     @model_validator(mode="after")
     def _of_use(self) -> Self:
+        """Check that every option has an effect on the chosen objective."""
         for name, arms in (("penalty", (*PENALTIES,)), ("temperature", ("clip", "fixed_temperature", *PENALTIES))):
             if self.arm not in arms and getattr(self, name) != type(self).model_fields[name].default:
                 raise InputError(f"{name} has no effect on the arm {self.arm}; leave it out")

@@ -107,6 +107,7 @@ _PREPARED: dict[str, CaptionedImages] = {}
 
 
 def _sides(dataset: Dataset) -> tuple[Side, Side]:
+    """Return the images and captions of a data set; raise InputError if it lacks captions, labels or class names."""
     name, image, text = dataset.config.name, dataset.image, dataset.text
     if image is None or text is None:
         missing = "images" if image is None else "captions"
@@ -165,6 +166,7 @@ def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np
 
 
 def _bytes(image: Side, k: int, transform: Callable[[Any], Any]) -> np.ndarray:
+    """Return the pixels of image k after the transform."""
     try:
         loaded = image.load(k)
     except OSError as error:

@@ -54,6 +54,7 @@ class PanelLayout(NamedTuple):
 
 
 def _image_and_text(measure: str) -> list[CurveStyle]:
+    """Return the styles of one curve per modality of a measure."""
     return [
         CurveStyle((measure, modality, "all"), f"{modality}s", COLOR[modality], LINE[modality])
         for modality in ("image", "text")
@@ -102,6 +103,7 @@ def draw_train_clip(arms: Arms) -> dict[str, Drawing]:
 
 
 def _ends(curves: Curves) -> dict[str, tuple[float, float, int]]:
+    """Return name → (first value, last value, decimals) of the curves that the caption mentions."""
     ends = {}
     for name, (key, decimals) in CAPTION.items():
         if key in curves and np.isfinite(curves[key][[0, -1]]).all():

@@ -178,6 +178,7 @@ def effects(test: ClaimTest, trained: Sequence[Training]) -> dict[int, float]:
 
 
 def _contrast(test: ClaimTest, trained: Sequence[Training]) -> float:
+    """Return the mean difference of a result between two levels of one factor, all other factors being equal."""
     rest = [name for name in FACTORS if name != test.factor]
 
     def level(wanted: Any) -> dict[tuple[Any, ...], float]:
@@ -189,6 +190,7 @@ def _contrast(test: ClaimTest, trained: Sequence[Training]) -> float:
 
 
 def _relation(test: ClaimTest, trained: Sequence[Training], of: str = "") -> float:
+    """Return the mean rank correlation of two results within groups of trainings."""
     strata: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
     for training in trained:
         key = tuple(getattr(training, name) for name in test.within)
@@ -254,7 +256,7 @@ def p_values(claim: StudyClaim, values: Sequence[float]) -> dict[str, float]:
 
 
 def _one_sided(values: Values) -> float:
-    """Return the p-value of a mean of 0 or less."""
+    """Return the p-value of the hypothesis that the mean is 0 or less."""
     n = len(values)
     error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.inf
     if not error:

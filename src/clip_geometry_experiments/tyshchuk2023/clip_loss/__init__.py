@@ -48,6 +48,7 @@ class ClipLossConfig(MapsConfig):
 
     @model_validator(mode="after")
     def _one_test(self) -> Self:
+        """Check that the test set is given in one way."""
         if (self.test is None) == (self.split is None):
             raise InputError(
                 "clip_loss needs either test, a set of its own, or split, which takes it from train; set one of them"

@@ -42,6 +42,7 @@ class InitializationConfig(RunConfig):
 
     @model_validator(mode="after")
     def _fresh_models(self) -> Self:
+        """Check that every model is freshly initialized."""
         for model in self.models:
             if not (model.is_fresh and isinstance(model, FreshConfig)):
                 raise InputError(
@@ -74,6 +75,7 @@ class Initialization(Experiment):
                     yield self._cell(model, built, "text")
 
     def _cell(self, model: FreshConfig, options: Mapping[str, Any], modality: str) -> Cell:
+        """Return the unit of work that runs one tower of one initialized model."""
         config = self.config
         built = validate(type(model), model.model_dump(mode="json") | dict(options), model.model)
         data = config.images if modality == "image" else config.captions

@@ -258,6 +258,7 @@ def _origin(table: Frame) -> str:
 
 
 def _planes(finals: Frame, embeddings: Callable[[Row], NDArray]) -> Planes:
+    """Project the embeddings of each tower on their two singular directions, with and without zero biases."""
     planes = []
     for (modality, mode), tower in finals.groupby(TOWER, sort=False):
         points = {}

@@ -71,6 +71,7 @@ def run_tower(
 
 
 def _batch(encoder: Encoder, side: Side, indices: range) -> Any:
+    """Load and preprocess some items of a data set for the encoder."""
     items = []
     for k in indices:
         try:

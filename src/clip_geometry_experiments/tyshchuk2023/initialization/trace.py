@@ -139,6 +139,7 @@ def _tower(encoder: Any, modality: str) -> tuple[list[Operation], Callable[[Any]
 
 
 def _image(visual: Any) -> list[Operation]:
+    """Return the operations of a vision transformer, from the embedded patches to the projection."""
     start = [Operation(0, "embedding", visual.ln_pre, "input")]
     if not isinstance(visual.ln_pre, nn.Identity):
         start.append(_normalization(0, visual.ln_pre, 0))
@@ -146,6 +147,7 @@ def _image(visual: Any) -> list[Operation]:
 
 
 def _text(model: Any) -> tuple[list[Operation], Callable[[Any], Take]]:
+    """Return the operations of the text tower, and a function from a batch of tokens to its `Take`, the pooling."""
     from open_clip.transformer import text_global_pool
 
     def pooling(tokens: Tokens) -> Take:

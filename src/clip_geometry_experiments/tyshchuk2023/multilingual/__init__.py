@@ -107,6 +107,7 @@ class Multilingual(base.Experiment):
         return LanguageSets(embeddings, steps, sources, seed=config.seed, blocks=config.blocks)
 
     def _embedded(self, data: DatasetConfig, limit: int | None) -> Embeddings:
+        """Embed the captions of a data set; raise InputError if there are none."""
         config = self.config
         sets = self.workspace.embeddings(config.model, data, limit=limit, batch_size=config.batch_size, only="text")
         if "text" not in sets:
