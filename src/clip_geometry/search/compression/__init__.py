@@ -31,7 +31,7 @@ LEAST = 60  # fewest rows of a set
 MANY = 4000  # rows from which one half is enough; fewer are searched in four folds
 FOLDS = 4
 FITTED = 10_000  # most rows of a set to fit on
-SEARCHED = 100_000  # most rows of a set in the index
+SEARCHED = 50_000  # most rows of a set in the index
 SCORES = 2**25  # most scores in memory
 QUERIES = 1000  # most queries of a direction
 LEGEND = (
@@ -173,7 +173,7 @@ def compress(
     """Measure how small vectors can get: a sweep over cuts, number types and rescoring, on held-out items.
 
     Rows are compared by cosine. Every combination is fitted on some of the items and searched in an index of the
-    others: four folds, or two halves of at least 4,000 rows, of which at most 10,000 are fitted on and 100,000
+    others: four folds, or two halves of at least 4,000 rows, of which at most 10,000 are fitted on and 50,000
     searched. The loss is the share of a query's ten nearest, by the full vectors, that a search no longer finds. Its
     value in an index of N items is extrapolated from the nearest 10 m/N of m items, the same fraction of the index.
 

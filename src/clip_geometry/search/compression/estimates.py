@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.search.compression.codecs import CODECS
-from clip_geometry.search.compression.sweep import BLOCKS, Combination, Extrapolation, Found
+from clip_geometry.search.compression.sweep import BLOCKS, Combination, Extrapolation, Found, log_odds
 
 Z = 1.96
-MODEL = 0.15  # error of the extrapolation, relative to the change that it predicts
+MODEL = 0.25  # error of the extrapolation, relative to the change that it predicts; both in log odds
 ROUNDING = 0.002  # least error of a share
 
 
@@ -61,12 +62,9 @@ def _without_each(values: np.ndarray, blocks: np.ndarray) -> np.ndarray:
 def _line(each: Combination, numbers: np.ndarray, full: np.ndarray, sizes: Mapping[str, int]) -> dict[str, Any]:
     kept, expected, first, mixed = numbers
     change = first - full[2]
-    error = jackknife(expected[1:])
-    extrapolated = MODEL * abs(expected[0] - kept[0])
-    # a new index of this size is a sample, too
-    reach = Z * float(np.sqrt(2 * error**2 + extrapolated**2 + ROUNDING**2))
     loss = 1 - float(expected[0])
     exact = each == Combination(each.cut, "float32", False) and each.cut.name == "all"
+    low, high = (0.0, 0.0) if exact else _interval(kept, expected)
     return {
         "cut": each.cut.name,
         "columns": each.cut.columns,
@@ -80,6 +78,25 @@ def _line(each: Combination, numbers: np.ndarray, full: np.ndarray, sizes: Mappi
         "recall_error": jackknife(change[1:]) if np.isfinite(change).all() else np.nan,
         "mixed_recall_at_10": float(mixed[0]),
         "loss": 0.0 if exact else loss,
-        "low": 0.0 if exact else max(0.0, loss - reach),
-        "high": 0.0 if exact else min(1.0, loss + reach),
+        "low": low,
+        "high": high,
     }
+
+
+def _interval(kept: np.ndarray, expected: np.ndarray) -> tuple[float, float]:
+    """Return the ends of the 95% interval of the loss at the full size.
+
+    It is an interval of log odds, because an extrapolation is wrong by a factor: a loss of 0.1% may be 0.2%, one of 40%
+    not 80%.
+
+    Args:
+        kept, expected: (21,) mean share of kept neighbors, measured and at the full size, over all queries and without
+            each block.
+    """
+    odds = log_odds(1 - expected)
+    extrapolated = MODEL * abs(odds[0] - log_odds(1 - kept[0]))
+    # a new index of this size is a sample, too
+    error = float(np.hypot(np.sqrt(2) * jackknife(odds[1:]), extrapolated))
+    loss = 1 - expected[0]
+    low, high = (np.hypot(expit(odds[0] + z * error) - expit(odds[0]), Z * ROUNDING) for z in (-Z, Z))
+    return float(max(0.0, loss - low)), float(min(1.0, loss + high))

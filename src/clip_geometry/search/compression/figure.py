@@ -27,7 +27,7 @@ def draw(compression: "Compression") -> Figure:
             axes.plot(of_type.bytes, loss, MARKERS[k % 7], color=COLORS[k + 1], markersize=3, label=dtype)
         front = compression.frontier[compression.frontier.rescored == rescored]
         axes.plot(front.bytes, front.loss.clip(lower=LEAST), color=INK, linewidth=0.8, label="smallest loss")
-        axes.axhline(max(compression.lose, LEAST), color=INK, linewidth=0.8, linestyle=DASHED)
+        axes.axhline(max(compression.lose, LEAST), color=INK, linewidth=0.8, linestyle=DASHED, label="allowed")
         axes.set(xscale="log", yscale="log", xlabel="bytes per row", title="rescored" if rescored else "not rescored")
     panels[0].set_ylabel("share of the ten nearest that is lost")
     handles, labels = panels[0].get_legend_handles_labels()

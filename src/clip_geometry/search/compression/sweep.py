@@ -25,6 +25,11 @@ FURTHEST = 32  # largest factor of extrapolation
 Rows = Mapping[str, np.ndarray]
 
 
+def log_odds(share: np.ndarray) -> np.ndarray:
+    """Return the log odds of shares, which stay finite at 0 and 1."""
+    return logit(np.clip(share, EDGE, 1 - EDGE))
+
+
 class Combination(NamedTuple):
     """A cut with a number type, with or without rescoring."""
 
@@ -63,7 +68,7 @@ class Extrapolation:
         """Return the share in the index of `size` items, from mean shares in the smaller ones."""
         if self.size == self.m:
             return found.kept
-        kept, at_k, of_slice, of_half = (logit(np.clip(share, EDGE, 1 - EDGE)) for share in found)
+        kept, at_k, of_slice, of_half = map(log_odds, found)
         trend = (at_k - of_half) / np.log(2) * np.log(self.beyond)
         return expit(at_k + kept - of_slice + trend)
 
