@@ -32,7 +32,7 @@ MANY = 4000  # rows from which one half is enough; fewer are searched in four fo
 FOLDS = 4
 FITTED = 10_000  # most rows of a set to fit on
 SEARCHED = 50_000  # most rows of a set in the index
-SCORES = 2**25  # most scores in memory
+SCORES = 2**24  # most scores in memory
 QUERIES = 1000  # most queries of a direction
 LEGEND = (
     "bytes: of a row in the index; lost: share of the ten nearest that a search no longer finds, in brackets its 95% "
