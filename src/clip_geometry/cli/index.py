@@ -114,10 +114,10 @@ def compress(
     figure: Annotated[Path | None, Option(help="also draw loss against size: .png, .svg, .pdf")] = None,
     write: Annotated[Path | None, Option(help="save the fitted compressor to this .safetensors file")] = None,
 ) -> None:
-    """Says how small the vectors can get, and what a search then loses.
+    """Says how small the vectors can get.
 
-    Compares cuts (first columns, random columns, principal axes), number types (float16, int8, binary, product
-    quantization) and rescoring on held-out items.
+    Measures what a search of held-out items loses with fewer columns (the first, random ones, principal axes), smaller
+    number types (float16, int8, binary, product quantization) and rescoring.
     """
     options.check_ending("--figure", figure, ".png", ".svg", ".pdf")
     options.check_ending("--write", write, ".safetensors")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, instance, shown
 from clip_geometry.rows.matrix import unit_array
 from clip_geometry.search.compression.codecs import CODECS, Codec, codec
@@ -84,7 +85,7 @@ class Compressor:
             tensors |= {f"{name}.{key}": array for key, array in self.codecs[name].learned.items()}
         renormalise = next(iter(self.maps.values())).renormalise
         facts = {"cut": self.cut, "columns": self.columns, "dtype": self.dtype, "renormalise": renormalise}
-        write_facts(Path(path), KEY, {**facts, "modalities": list(self.maps)}, tensors)
+        write_facts(expanded(path), KEY, {**facts, "modalities": list(self.maps)}, tensors)
 
     def _known(self, modality: str) -> str:
         if modality not in self.maps:
@@ -134,7 +135,7 @@ def read_compressor(path: str | Path) -> Compressor:
         >>> cg.search.read_compressor("compressor.safetensors")
         <Compressor: all, 16 columns, binary, for image and text rows>
     """
-    return read_facts(Path(path), KEY, _Facts, _from, what="compressor", writer="Compressor.save")
+    return read_facts(expanded(path), KEY, _Facts, _from, what="compressor", writer="Compressor.save")
 
 
 def _from(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Compressor:
