@@ -154,6 +154,22 @@ def random_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor, "
 
 
 class Cone(NamedTuple):
+    """Result of `cone`: the cone around the mean direction that contains all rows. Angles are in degrees.
+
+    Attributes:
+        axis: (d,) unit vector in the mean direction of the rows.
+        mean_cosine: Mean cosine of a row to the axis, in [0, 1].
+        min_cosine: Smallest cosine of a row to the axis, in [−1, 1].
+        half_angle: Angle between the axis and the row farthest from it, in [0, 180].
+        half_angle_99: Angle to the axis that 99% of the rows do not exceed.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> result = cg.geometry.cone(np.array([[1.0, 0.1], [1.0, -0.1]]))
+        >>> result.axis.tolist(), round(result.half_angle, 2)
+        ([1.0, 0.0], 5.71)
+    """
+
     axis: Values
     mean_cosine: Value
     min_cosine: Value

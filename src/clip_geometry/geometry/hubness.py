@@ -50,12 +50,12 @@ def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
 
 
 class Hubs(NamedTuple):
-    """Result of `hubs` and `cross_hubs`: how unevenly rows appear in neighbor lists.
+    """Result of `hubs` and `cross_hubs`: how unevenly rows appear in the neighbor lists of other rows.
 
     Args:
-        robin_hood: Share of all places in the neighbor lists that would have to move to other rows for all rows to have
-            equally many.
-        antihub_share: Share of the rows that are in no neighbor list.
+        robin_hood: Share of all places in the neighbor lists that would have to be given to other rows for all rows to
+            appear equally often, in [0, 1).
+        antihub_share: Share of the rows that appear in no neighbor list, in [0, 1).
 
     Example:
         >>> import numpy as np, clip_geometry as cg

@@ -19,6 +19,23 @@ Convention: TypeAlias = Literal["invariant", "canonical", "rows"]
 
 
 class PartitionIsotropy(NamedTuple):
+    """Result of `partition_isotropy` and `partition_over`: two isotropies of the partition function.
+
+    The partition function is Z(v) = Σ_i exp⟨v, w_i⟩ for a direction v and the rows w_i. If the rows are isotropic, it
+    is the same for all directions.
+
+    Attributes:
+        i1: Smallest divided by largest Z over the directions, in (0, 1]; 1 is isotropic.
+        i2: Standard deviation divided by mean of Z over the directions, at least 0; 0 is isotropic.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> isotropic = np.concatenate([np.eye(3), -np.eye(3)])
+        >>> result = cg.geometry.partition_isotropy(isotropic)
+        >>> round(result.i1, 3), round(result.i2, 3)
+        (1.0, 0.0)
+    """
+
     i1: Value
     i2: Value
 
@@ -130,17 +147,17 @@ def _remark_on_basis(x: Rows) -> str | None:
 
 
 class IsotropyTest(NamedTuple):
-    """Result of a test of isotropy.
+    """Result of `rayleigh_test`, `bingham_test` and `sphericity_test`.
 
     Args:
-        z: Number of standard deviations by which the statistic exceeds its mean under isotropy.
-        p_value: Probability of a z at least this large under isotropy. Under isotropy it is uniform in [0, 1].
+        z: Number of standard deviations by which the test statistic exceeds its mean for isotropic rows.
+        p_value: Probability of a z at least this large for isotropic rows; small values speak against isotropy.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
-        >>> result = cg.geometry.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8)))
-        >>> isinstance(result, cg.geometry.IsotropyTest)
-        True
+        >>> result = cg.geometry.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8)) + 0.3)
+        >>> round(result.z, 1), result.p_value < 0.001
+        (12.1, True)
     """
 
     z: Value

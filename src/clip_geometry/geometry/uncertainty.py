@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.kinds import Value, as_given
 from clip_geometry.geometry.measure import Measure, as_measure, as_registered
-from clip_geometry.geometry.statistics.statistic import Dealt
+from clip_geometry.geometry.statistics.statistic import BlockedRows
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import (
@@ -83,15 +83,15 @@ def standard_error(
         share = registered.shares(*sets, *fixed, items=items, **registered.options).get(registered.attribute or "")
         if share is not None:
             return as_given(share.standard_error, arguments)
-    block_of = {len(rows): deal(len(rows), blocks, seed).long() for rows in sets}
+    block_of = {len(rows): assign_blocks(len(rows), blocks, seed).long() for rows in sets}
     if registered is not None and not streamed:
-        dealt = []
+        blocked = []
         for rows in sets:
             if isinstance(rows, Tensor) and rows.ndim == 2:
-                dealt.append(Dealt(rows.detach(), block_of[len(rows)].to(rows.device), int(blocks)))
+                blocked.append(BlockedRows(rows.detach(), block_of[len(rows)].to(rows.device), int(blocks)))
             else:
-                dealt.append(rows)
-        results = registered.without_each(*dealt, *fixed)
+                blocked.append(rows)
+        results = registered.without_each(*blocked, *fixed)
         if results is not None:
             return as_given(jackknife([_number(registered.pick(result)) for result in results]), arguments)
     without = []
@@ -140,7 +140,7 @@ def _number(value: Any) -> float:
     return float(number)
 
 
-def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
+def assign_blocks(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
     """Assign n units to blocks at random, as evenly as possible, and return the block of each.
 
     Raises InputError for unusable numbers.
@@ -185,20 +185,21 @@ def take(values: Any, chosen: Tensor) -> Any:
 
 
 class PermutationTest(NamedTuple):
-    """Result of `permutation_test`.
+    """Result of `permutation_test`: the value of a measure, and its distribution under random permutations.
 
     Args:
         value: The measure on the data.
-        p_value: Share of draws that are at least as extreme, never 0.
-        null_mean: Mean over the permuted draws.
-        null_std: Standard deviation over the permuted draws.
+        p_value: Share of permutations with a value at least as extreme as that of the data, in (0, 1].
+        null_mean: Mean of the measure over the permutations.
+        null_std: Standard deviation of the measure over the permutations.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
-        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> result = cg.geometry.permutation_test("silhouette", x, np.arange(100) % 2, draws=99)
-        >>> isinstance(result, cg.geometry.PermutationTest)
-        True
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> labels = np.arange(100) % 2
+        >>> result = cg.geometry.permutation_test("silhouette", x + labels[:, None], labels, draws=99)
+        >>> round(result.value, 2), round(result.null_mean, 2), round(result.p_value, 2)
+        (0.18, 0.0, 0.02)
     """
 
     value: Value

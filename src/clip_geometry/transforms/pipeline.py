@@ -91,20 +91,20 @@ class Affine:
 
 
 class Pipeline:
-    """Steps that are fitted in order, each on the output of the steps before it.
+    """A sequence of transforms. Each is fitted on the output of the transforms before it.
 
-    `fit` returns a fitted pipeline with one chain of transforms per modality; its `transform` applies them to the same
-    or other sets. The pipeline on which `fit` is called does not change.
+    `fit` returns a new, fitted pipeline with one chain of transforms per modality and leaves the original unchanged.
+    `transform` of the fitted pipeline applies these chains to the same or other sets.
 
     Args:
-        steps: A string such as "normalize,whiten(128)[pooled]", or a list of steps.
+        steps: The steps of the pipeline, as `parse_pipeline` returns them.
 
     Attributes:
         steps: The steps as written.
         chains: Modality → its fitted transforms in order, or {"any": …} for all modalities; empty before `fit`.
-        dimensions: Modality → (d_in, d_out).
-        fitted_on: Description of the fitting sets, such as `coco/train:pooled`; None if nothing is learned.
-        refusal: Why measures across the sets are not allowed; None if they are.
+        dimensions: Modality → (dimension before, dimension after).
+        fitted_on: Description of the fitting sets, such as `coco/train:pooled`; None if no step is fitted.
+        refusal: Why measures across modalities make no sense after this pipeline; None if they do.
 
     Example:
         >>> import numpy as np
