@@ -133,16 +133,16 @@ def add_measure(measure: Measure, *variants: Measure, entries: Mapping[str, Mapp
 
 
 def variant(measure: Measure, name: str, **changes: Any) -> Measure:
-    """Create the variant `measure[name]`.
+    """Create a variant of a measure, such as `silhouette[cosine]`, which is computed with other options.
 
     Args:
         measure: The measure.
         name: Name of the variant, without brackets.
-        changes: Fields of `Measure` that differ. A variant with another function does not stream unless `streams` is
-            set.
+        changes: Fields of `Measure` that differ, such as `options`. A variant with another function cannot read
+            streamed rows unless `streams` is set.
 
     Returns:
-        The variant, which is not registered yet.
+        The variant as a `Measure`. It is not registered yet.
 
     Example:
         >>> import clip_geometry as cg
@@ -156,15 +156,22 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
 
 
 def by_group(*, all: bool = False) -> list[Measure]:
-    """Return the default measures, or all measures, sorted by group.
+    """Return the measures as a list, sorted by their group in the catalog, such as "isotropy" or "rank".
 
-    The numbers of evaluators are not included.
+    The numbers of evaluators, such as recall, are not included.
 
     Args:
-        all: Whether to return all measures instead of the default ones.
+        all: Whether to return all measures instead of only those that `measures="all"` of `cg.measure` computes by
+            default.
 
     Returns:
-        The measures.
+        A list of `Measure`.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> measures = cg.geometry.by_group()
+        >>> measures[0].name, measures[0].group
+        ('average_cosine', 'cone')
     """
     flag(all, "all")
     members = [measure for measure in measures.values() if (all or measure.by_default) and not measure.evaluator]
