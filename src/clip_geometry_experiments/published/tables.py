@@ -56,10 +56,11 @@ def tables(lines: Iterable[Compared]) -> list[PaperTable]:
         published = entry.published
         table = by_section.setdefault((published.paper, published.section), PaperTable(entry.title, setups=setups))
         needs = f"it needs {entry.rule.needs}" if entry.rule.needs else ""
-        wanted = ": ".join(filter(None, (needs, entry.command and f"`{entry.command}`")))
+        wanted = ". Run it with ".join(filter(None, (needs, entry.command and f"`{entry.command}`")))
         without_ours = []
         if not line.ours:
-            without_ours = [f"{entry.label} {published.shown}" if published.keys else published.shown]
+            label = entry.label if published.keys else entry.title
+            without_ours = [f"{label} | {published.shown}"]
         if entry.rule.reason:
             table.reasons.setdefault(entry.rule.reason, []).extend(without_ours)
         elif not line.comparable and (without_ours or wanted not in stated):
