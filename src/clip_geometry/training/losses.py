@@ -117,6 +117,7 @@ class CosReg(Penalty):
     """
 
     def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
+        """Return ‖ū‖² − 1/N for the unit rows, which is (N − 1)/N times their average cosine."""
         rows = torch.cat(layers).to(precision)
         largest = rows.detach().abs().amax(1, keepdim=True)
         # a gradient of λ/length would be infinite
@@ -186,6 +187,7 @@ class IStar(Penalty):
         self.register_buffer("covariance", None)
 
     def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
+        """Return 1 − IsoScore*, and update C_0 by the momentum in training mode."""
         moments = second_moments(layers)
         if self.training:
             moments = reduced(moments, self.group)
@@ -383,6 +385,7 @@ class SIGReg(Penalty):
         self.register_buffer("seed", torch.tensor(seed_number(seed), device="cpu"))
 
     def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
+        """Return the mean Epps-Pulley statistic along new random directions."""
         rows = torch.cat(layers).to(precision)
         generator = torch.Generator().manual_seed(int(self.seed))  # on the CPU, for the same directions on every device
         normal = torch.randn(rows.shape[1], self.directions, generator=generator, dtype=torch.float64)

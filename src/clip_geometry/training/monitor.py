@@ -144,6 +144,7 @@ class CollapseAlarm:
         return self.on
 
     def _add(self, signal: _Signal, value: float, threshold: float, least: float) -> None:
+        """Add a value to a signal: find its baseline once it has settled, and switch the signal on or off."""
         recent = signal.recent
         recent.append(value)
         smoothed = median([*recent][-SMOOTHED:])
@@ -307,6 +308,7 @@ class GeometryMonitor:
         return scalars
 
     def _add(self, rows: Mapping[str, Any], *, sync: bool = True) -> None:
+        """Add rows to the metric, which is created for the modalities of the first rows."""
         if self.metric is None:
             self.metric = EmbeddingGeometry(*rows, sync_on_compute=sync)
             self.metric.to(next((x.device for x in rows.values() if isinstance(x, torch.Tensor)), "cpu"))

@@ -168,6 +168,7 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         raise InputError(f"{self.name} is not an affine map, so it cannot be written as (W, b)")
 
     def _map(self, x: np.ndarray) -> np.ndarray:
+        """Return the transformed rows of a block; by default (x − a) W + b."""
         before, weights, after = self._affine()
         x = x - before if np.any(before) else x
         x = x @ weights if np.ndim(weights) else x * weights

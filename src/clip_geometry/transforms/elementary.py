@@ -136,6 +136,7 @@ class ClusterCenter(Transform):
         whole_number(self.seed, f"seed of {self.name}", least=0, most=SEEDS)
 
     def _learn(self, x: Rows) -> None:
+        """Fit the cluster means by k-means on the rows minus their mean."""
         from sklearn.cluster import KMeans
 
         n, d = x.shape

@@ -49,6 +49,7 @@ class LeastSquares(PairedTransform):
             real_number(self.rcond, f"rcond of {self.name}", lambda value: 0 <= value < 1, "a number from 0 to below 1")
 
     def _learn(self, source: Rows, target: Rows) -> None:
+        """Solve the least-squares problem; streamed rows are first reduced by a QR decomposition."""
         d = source.shape[1]
         self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):

@@ -143,7 +143,7 @@ class MatchModel(Config):
         if not self.shares_kept:
             raise InputError("without pairs, no right results are known, so their share is unknown; give match pairs")
         self._require_cutoffs()
-        return self._at(self.shares_kept, false_accepts, m)
+        return self._interpolated(self.shares_kept, false_accepts, m)
 
     @model_validator(mode="after")
     def _consistent(self) -> "MatchModel":
@@ -224,6 +224,7 @@ class MatchModel(Config):
         return self.coefficients[0] + columns @ np.array(self.coefficients[1:])
 
     def _require_cutoffs(self) -> None:
+        """Raise InputError if the scores cannot distinguish right first results from wrong ones."""
         if not self.identifies:
             raise InputError(
                 f"the scores cannot identify matches of {self.query} queries among {self.item} items, so there is no "
@@ -232,9 +233,9 @@ class MatchModel(Config):
 
     def _cutoff(self, false_accepts: float, m: int | None) -> float:
         self._require_cutoffs()
-        return self._at(self.cutoffs, false_accepts, m)
+        return self._interpolated(self.cutoffs, false_accepts, m)
 
-    def _at(self, curves: Any, false_accepts: float, m: int | None) -> float:
+    def _interpolated(self, curves: Any, false_accepts: float, m: int | None) -> float:
         """Interpolate the curves of all sizes in the logarithms of the rate and of the size of the index."""
         rate = real_number(false_accepts, "false_accepts", lambda x: 0 < x < 1, "a share between 0 and 1")
         m = self.sizes[-1] if m is None else whole_number(m, "m", least=2, of=", of rows of the index")
@@ -243,6 +244,7 @@ class MatchModel(Config):
 
 
 def _numbers(values: Any, name: str) -> np.ndarray:
+    """Convert an array, tensor or list to a float64 array; raise InputError, which names it, for anything else."""
     try:
         return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values).astype(np.float64)
     except (TypeError, ValueError, RuntimeError):

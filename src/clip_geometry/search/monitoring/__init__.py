@@ -219,7 +219,7 @@ class Baseline(Mapping[str, Profile]):
         """
         sets = given_sets(image, text, *more, ids=ids)
         require_one_space(sets, "one index")
-        self._require(sets)
+        self._require_same_sets(sets)
         error = self.error_rate / self.checks / len(sets)
         context = Context(sets, seed=seed_number(seed))
         differences = []
@@ -248,10 +248,11 @@ class Baseline(Mapping[str, Profile]):
         for each in comparisons:
             differences += each.differences(asking)
         differences += _disagreeing(self.profiles, seen, keys)
-        differences += self._queries(queries) if queries is not None else []
+        differences += self._foreign_queries(queries) if queries is not None else []
         return GateCheck(differences, {name: embeddings.vectors.shape for name, embeddings in sets.items()}, kept)
 
-    def _require(self, sets: Mapping[str, Embeddings]) -> None:
+    def _require_same_sets(self, sets: Mapping[str, Embeddings]) -> None:
+        """Raise InputError if the sets have other names than those of the baseline, or other ids than it expects."""
         if sets.keys() != self.profiles.keys():
             raise InputError(
                 f"the sets are {listed(sets)}, and those of the baseline {listed(self.profiles)}; give "
@@ -268,7 +269,8 @@ class Baseline(Mapping[str, Profile]):
     def _keys(self, modality: str, observed: Observed) -> np.ndarray:
         return observed.keys if self[modality].keyed else keys_by_content(self[modality], observed)
 
-    def _queries(self, queries: Any) -> list[Difference]:
+    def _foreign_queries(self, queries: Any) -> list[Difference]:
+        """Report modalities in which most queries come from another model than the baseline."""
         differences = []
         for modality, rows in given_sets(queries).items():
             if modality not in self.profiles:

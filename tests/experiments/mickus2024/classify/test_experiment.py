@@ -119,7 +119,7 @@ def test_the_null_of_a_correlation_is_that_of_shuffled_labels(images):
     assert pooled["null_value"] != pooled["value"] and (pooled["updates"], pooled["seeds"]) == (6, 2)
     of_seeds = sorted(f"{np.corrcoef(*each)[0, 1]:.3f}".replace("-", "−") for each in zip(x, y, strict=True))
     assert all(each in pooled["note"] for each in of_seeds) and "with shuffled labels" in pooled["note"]
-    assert "with randomly permuted labels at" in report.read_text()
+    assert "with randomly permuted labels it is" in report.read_text()
     deviations = [row for row in rows if row["measure"] == "classify.largest_deviation"]
     assert {row["at"]["examples"] for row in deviations} == {"trained"}
 
