@@ -57,4 +57,4 @@ def test_the_summary_has_the_cones_with_and_without_biases_and_theory():
     cones, zero, theory = tell(rows)
     assert "average cosine of 0.5100 ± 0.0141; isotropic rows have 0.002 at most (± over 2 seeds)." in cones
     assert zero.startswith("With all biases zero two random texts have an average cosine of 0.5100 ± 0.0141")
-    assert theory.endswith("after every MLP to within 0.030.")
+    assert theory.endswith("after every MLP with an error of at most 0.030.")
