@@ -389,7 +389,7 @@ MANY = 0.1  # share of queries with ties above which a remark mentions them
 
 
 def _remark_on_queries(image: Rows, text: Rows, pairs: Any = None) -> str | None:
-    """Return the remark that applies to every number."""
+    """Return the remark on data with several pairs per row: which rows are queries, and when a query is correct."""
     if pairs is None:
         return None
     return f"{len(image)} images and {len(text)} texts are queries, each correct if it finds any of its pairs"
