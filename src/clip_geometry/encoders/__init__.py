@@ -38,7 +38,7 @@ def resolve_encoder(model: str, **options: Any) -> EncoderConfig:
     Args:
         model: Name of the model, such as `open_clip:ViT-B-32/laion2b_s34b_b79k`; `clip-geometry list models` prints the
             possible names.
-        ****options: Fields of the config of the model's family, such as `features`, `precision` or `seed`.
+        **options: Fields of the config of the model's family, such as `features`, `precision` or `seed`.
 
     Returns:
         The `EncoderConfig`, for `load_encoder`. It identifies the model in a store.

@@ -30,7 +30,7 @@ def contrastive_loss(
     coincide. It grows with the batch size, so compare only losses at the same batch size.
 
     It is computed in float64, in blocks, and is precise even near 0. It is differentiable. Source: Radford et al. 2021,
-    arXiv:2103.00020, figure 3; Tyshchuk et al. 2023 evaluate it at temperature 100.
+    arXiv:2103.00020, figure 3; Tyshchuk et al. 2023 evaluate it at logit scale 100.
 
     Args:
         image: (n, d) rows, n ≥ 2.

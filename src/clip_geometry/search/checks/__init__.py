@@ -32,7 +32,7 @@ BLOCK = 4096
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault that a check of `diagnose` or `measure` found, with its evidence and what to do about it.
+    """A fault that a check found, with its evidence and what to do about it.
 
     Attributes:
         check: Name of the check, such as "shifted_pairs".

@@ -39,7 +39,7 @@ class MatchModel(Config):
 
     - top: (q, k) best cosines of each query, k ≥ 2, in descending order.
     - mean, std: (q,) mean and standard deviation of the cosines of each query to all rows of the index, or to a random
-    sample of 200 of them.
+      sample of 200 of them.
     - m: number of rows of the index.
 
     Attributes:

@@ -320,10 +320,10 @@ def gate(
     to 10,000 rows, the full vectors and nearest neighbors of 64 of them (canaries), and the rows that searches return
     most often. Rows are identified by their ids, or by their positions if they have none.
 
-    `check` compares most quantities of rows that should be identical, so chance plays no part. Only the drift of new
-    data is a matter of chance: the gate fails if the whole interval of the drift lies above 0.25 standard deviations of
-    the rows. The intervals are wide enough for all planned `checks` together (Bonferroni correction), so the baseline
-    can be checked every day.
+    Most of what `check` compares should be identical, so chance plays no part. Only the drift of new data is a matter
+    of chance: the gate fails if the whole interval of the drift lies above 0.25 standard deviations of the rows. The
+    intervals are wide enough for all planned `checks` together (Bonferroni correction), so the baseline can be checked
+    every day.
 
     Args:
         image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
@@ -334,7 +334,7 @@ def gate(
         checks: Number of checks for which the baseline is planned.
         error_rate: Probability that any of these checks reports a drift beyond the tolerance that does not exist,
             between 0 and 1.
-        seed: Seed of the samples and sketches.
+        seed: Seed of the random samples and of the compressed copies.
 
     Returns:
         A `Baseline`, whose `check` compares an index with it.

@@ -38,8 +38,8 @@ class Known:
     Args:
         rows: Modality → (n, d) rows of any length. Repairs that need unit rows normalize them.
         relevance: Which of these rows are relevant to each other, as a `Relevance`; None if unknown.
-        logit_scale: Factor of the cosines in the model's softmax (logit scale). The repair `posterior` uses it if no
-            pairs are known.
+        logit_scale: Factor of the cosines in the model's softmax (logit scale). Repairs such as `posterior` use it if
+            no pairs are known.
         kept: A dictionary in which repairs that are fitted on the same rows share intermediate results; None shares
             none.
 
