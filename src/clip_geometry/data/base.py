@@ -84,6 +84,7 @@ class Dataset:
 
     @property
     def sides(self) -> tuple[Side, ...]:
+        """The sides that the data set has, images first."""
         return tuple(side for side in (self.image, self.text) if side is not None)
 
     def only(self, modality: str) -> "Dataset":

@@ -278,9 +278,11 @@ class Encoder:
             raise InputError(f"{self.config.model} embeds {names} only, since it has no {modality} tower")
 
     def preprocess(self, image: Image.Image) -> Tensor:
+        """Convert an image to the input of the image tower, a tensor without the batch dimension."""
         return self.transform(rgb(image))
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
+        """Convert texts to the input of the text tower."""
         raise NotImplementedError
 
     def text_lengths(self, texts: Sequence[str]) -> Sequence[int]:
@@ -288,9 +290,11 @@ class Encoder:
         return [len(text) for text in texts]
 
     def image_features(self, pixels: Tensor) -> Tensor:
+        """Return the rows of a batch of preprocessed images, (n, d), float32 on the CPU."""
         raise NotImplementedError
 
     def text_features(self, tokens: Tokens) -> Tensor:
+        """Return the rows of a batch of tokenized texts, (n, d), float32 on the CPU."""
         raise NotImplementedError
 
     def heads(self) -> Mapping[str, np.ndarray]:
@@ -301,9 +305,11 @@ class Encoder:
         raise InputError(f"the projection heads of {self.config.model} cannot be read; give a model of open_clip")
 
     def image_rows(self, pixels: Tensor) -> EncodedRows:
+        """Return the rows of a batch of images with their metadata; by default, one row per image."""
         return EncodedRows(self.image_features(pixels))
 
     def text_rows(self, tokens: Tokens) -> EncodedRows:
+        """Return the rows of a batch of texts with their metadata; by default, one row per text."""
         return EncodedRows(self.text_features(tokens))
 
 

@@ -91,10 +91,12 @@ class MixedIndex:
 
     @property
     def modalities(self) -> list[str]:
+        """The names of the modalities, in the order of `sets`."""
         return list(self.sets)
 
     @property
     def complete(self) -> bool:
+        """Whether relevance is known for all pairs of items, as labels define it."""
         return self.by == "labels"
 
     @property

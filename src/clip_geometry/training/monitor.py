@@ -246,6 +246,7 @@ class GeometryMonitor:
 
     @property
     def collapsed(self) -> bool:
+        """Whether the alarm is on; False without an alarm."""
         return self.alarm is not None and self.alarm.on
 
     def step(self, step: int, model: Any = None, **features: Any) -> None:

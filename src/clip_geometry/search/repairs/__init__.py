@@ -78,6 +78,7 @@ class Known:
 
     @property
     def modalities(self) -> list[str]:
+        """The names of the modalities, in alphabetical order."""
         return sorted(self.rows)
 
     @property
