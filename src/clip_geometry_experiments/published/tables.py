@@ -55,7 +55,7 @@ def tables(lines: Iterable[Compared]) -> list[PaperTable]:
         entry = line.entry
         published = entry.published
         table = by_section.setdefault((published.paper, published.section), PaperTable(entry.title, setups=setups))
-        needs = f"it needs {entry.rule.needs}" if entry.rule.needs else ""
+        needs = f"the computation needs {entry.rule.needs}" if entry.rule.needs else ""
         wanted = ". Run it with ".join(filter(None, (needs, entry.command and f"`{entry.command}`")))
         without_ours = []
         if not line.ours:
