@@ -374,7 +374,10 @@ def _leads_of_pairs(
     i: Int[Tensor, " p"],
     j: Int[Tensor, " p"],
 ) -> Float[Tensor, " p"]:
-    """Return ⟨q_i, rows_j − pair_i⟩ for the pairs (i, j)."""
+    """Return for each pair (i, j) how much larger the product of query i with row j is than with its first pair.
+
+    This is ⟨q_i, rows_j − pair_i⟩, computed from differences, because products of close rows lose precision.
+    """
     leads = query.new_empty(len(i))
     step = max(1, entries_at_a_time(query.device) // query.shape[1])
     for own, other, out in zip(i.split(step), j.split(step), leads.split(step), strict=True):

@@ -94,7 +94,11 @@ def _cosines(K: Kernel) -> Kernel:
 
 
 def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
-    """Return nodes z (q,), the matrix (q, TERMS) of ω_i h_k(z_i) from function values to coefficients, and ω (q,)."""
+    """Return the nodes z, (q,), and weights ω, (q,), of a quadrature for the standard normal distribution.
+
+    Between them, the result has the matrix ω_i h_k(z_i), (q, TERMS), which takes the values of a function at the nodes
+    to its coefficients in the normalized Hermite polynomials h_k.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     half = (nodes + 1) * REACH / 2
     z = np.concatenate([-half[::-1], half])
