@@ -1,13 +1,15 @@
 """Two sentences on what the geometry of the rows has to do with how small they can get."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from scipy.stats import linregress
 
 from clip_geometry import geometry
 from clip_geometry.registry import InputError
+from clip_geometry.search.compression.sweep import Half
 
 TOP = 3  # columns that may dominate
 DOMINANT = 0.2  # share of the squared norm from which they do
@@ -21,19 +23,22 @@ def share(value: float) -> str:
     return f"{100 * value:.1f}%"
 
 
-def explanation(rows: Mapping[str, np.ndarray], frame: pd.DataFrame) -> tuple[str, str]:
+def explanation(
+    rows: Mapping[str, np.ndarray], frame: pd.DataFrame, length_slope: tuple[float, float] | None
+) -> tuple[str, ...]:
     """Return a sentence on number types, by dominant columns, and one on cuts, by spectrum, dimension and gap.
 
     A sentence says "so" if the sweep agrees with what the geometry suggests, and "but" otherwise.
 
     Args:
-        rows: Modality → unit rows.
+        rows: Modality → unit rows, or tokens.
         frame: The table of the sweep.
+        length_slope: As in `Compression`, for a sentence on the number of tokens.
     """
     every = np.concatenate(list(rows.values())).astype(np.float64)
     d = every.shape[1]
     carried = float(np.sort(np.square(every).mean(0))[-TOP:].sum())
-    lines = frame[~frame.rescored]
+    lines = frame[~frame.rescored & (frame.pool_factor == 1)]
     keys = zip(lines["cut"], lines["columns"], lines["dtype"], strict=True)
     plain: Losses = dict(zip(keys, lines.loss, strict=True))
     whole, column = plain["all", d, "int8"], plain["all", d, "int8[column]"]
@@ -48,7 +53,31 @@ def explanation(rows: Mapping[str, np.ndarray], frame: pd.DataFrame) -> tuple[st
         first = f"No columns dominate: the largest {TOP} of {d} carry {share(carried)} of the squared norm"
     first += f", {'so' if agrees else 'but'} {advice}: int8 loses {share(whole)} of the ten nearest, int8[column] "
     first += f"{share(column)}."
-    return first, _on_cuts(rows, every, plain)
+    sentences = first, _on_cuts(rows, every, plain)
+    if length_slope is None:
+        return sentences
+    slope, error = length_slope
+    last = f"An irrelevant item with twice the tokens scores {slope:+.2f} ± {error:.2f} standard deviations"
+    return *sentences, last.replace("-", "−") + (": MaxSim favors long items." if slope > 2 * error else ".")
+
+
+def slope_on_length(half: Half) -> list[tuple[float, float]]:
+    """Return the slope of the score on the binary logarithm of an item's tokens, and its error, for each direction.
+
+    Scores are MaxSim in standard deviations of a query's scores. Items that are right for a query do not count. A
+    direction is left out if all items have equally many tokens.
+    """
+    slopes = []
+    for query, item in half.directions:
+        lengths, numbers = half.items[item].lengths, half.queries[query]
+        if lengths.min() < lengths.max():
+            scores = half.items[query][numbers].max_sim(half.items[item]).astype(np.float64)
+            scores[half.codes[query][numbers][:, None] == half.codes[item]] = np.nan
+            scores -= np.nanmean(scores, axis=1, keepdims=True)
+            scores /= np.nanstd(scores, axis=1, keepdims=True)
+            fitted: Any = linregress(np.log2(lengths), np.nanmean(scores, axis=0))
+            slopes.append((fitted.slope, fitted.stderr))
+    return slopes
 
 
 def _on_cuts(rows: Mapping[str, np.ndarray], every: np.ndarray, plain: Losses) -> str:
