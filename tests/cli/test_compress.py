@@ -82,3 +82,16 @@ def test_errors_are_one_sentence(refused, folder):
     ):
         assert sentence in refused(*command.split()), command
     assert not (folder / "d.safetensors").exists() and not (folder / "out").exists()
+
+
+def test_tokens_are_compressed_but_not_shipped(cli, tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {"image": rng.normal(size=(64, 6, 4)).astype(np.float32), "image_lengths": rng.integers(2, 7, size=64)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    done = cli("compress", "a.npz", "--write", "c.safetensors")
+    assert done.status == 0, done.err
+    assert "twice the tokens" in " ".join(done.out.split()) and "ship" not in done.out
+    done = cli("ship", "c.safetensors", "a.npz", "-o", "index", "--to", "numpy")
+    assert done.status == 2 and "which only compress takes" in done.err and not (tmp_path / "index").exists()
+    done = cli("measure", "a.npz")
+    assert done.status == 2 and "which only compress takes" in done.err

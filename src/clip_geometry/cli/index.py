@@ -149,7 +149,8 @@ def compress(
             compressor.save(targets[write])
             said.append(f"compressor: {compressor.cut}, {compressor.columns} columns, {compressor.dtype} in {write}")
             rows = " ".join(map(str, paths))
-            said.append(f"codes and queries: clip-geometry ship {write} {rows} -o index --to numpy")
+            if result.frame.pool_factor.max() == 1:  # ship takes one vector per item
+                said.append(f"codes and queries: clip-geometry ship {write} {rows} -o index --to numpy")
     result.table().print()
     for line in said:
         say(line)

@@ -82,8 +82,8 @@ class TokenRows:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise InputError(
-            "rows of several vectors per item are given, which only compress takes; give one vector per item, such as the "
-            "mean of its tokens"
+            "rows of several vectors per item are given, which only compress takes; give one vector per item, such as "
+            "the mean of its tokens"
         )
 
     def __getitem__(self, items: Any) -> "TokenRows":

@@ -38,7 +38,7 @@ TOKENS = 2**13  # most tokens of a set in the index, if its items have several
 FEWEST = 128  # items of several tokens that are searched, however many tokens they have, by a quarter as many queries
 QUERIES = 1000  # most queries of a direction
 LEGEND = (
-    "bytes: of a row in the index; lost: share of the ten nearest that a search no longer finds, in brackets its 95% "
+    "bytes: of an item in the index; lost: share of the ten nearest that a search no longer finds, in brackets its 95% "
     "interval; recall: change of the recall at 1; rescored: 40 results are sorted again by the full vectors, "
     "which have to be stored elsewhere"
 )
@@ -306,9 +306,8 @@ def _halves(
         if index.by is not None:
             paired = index.by == "pairs"
             codes = index.groups if paired else index.codes
-        items = {name: items[name] if group is None else group for name, group in index.groups.items()}
-        if any(group is None for group in index.groups.values()):
-            items = {name: np.arange(a, b) for name, a, b in zip(sets, ends, ends[1:], strict=False)}
+        if all(group is not None for group in index.groups.values()):
+            items = {name: np.asarray(group) for name, group in index.groups.items()}
     rng = np.random.default_rng(seed)
     numbers = np.unique(np.concatenate(list(items.values())))
     tokens = max(map(_tokens, sets.values()))

@@ -153,11 +153,11 @@ def sweep(
     for factor in half.pool_factors:
         fit, items = ({name: x.pooled(factor) for name, x in sets.items()} for sets in (half.fit, half.items))
         fits = CutFit({name: x.rows for name, x in fit.items()}, seed)
-        fitted_rows = sum(map(len, fits.rows.values()))
+        fewest = min(map(len, fits.rows.values()))
         for cut in cuts(d, len(items)):
             maps = fits.maps(cut)
             for name, kind in CODECS.items():
-                if maps is None or not kind.suits(cut.columns) or fitted_rows < kind.least * len(items):
+                if maps is None or not kind.suits(cut.columns) or fewest < kind.least:
                     continue
                 stored = {}
                 for item, view in maps.items():
