@@ -17,7 +17,7 @@ from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.rows.arguments import RowError, as_tensor, flag, is_missing, one_of
 from clip_geometry.rows.matrix import as_values
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.rows.tokens import TokenRows
+from clip_geometry.tokens import TokenRows
 
 # rows that take more bytes than this in float64 are streamed; see docs/memory.md
 LARGE = min(memory() // 12, 2 * 10**8)

@@ -16,7 +16,7 @@ from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
-from clip_geometry.rows.tokens import TokenRows
+from clip_geometry.tokens import TokenRows
 
 Sides = dict[str, Embeddings]  # by modality; UNNAMED if the file does not name it
 UNNAMED = ""

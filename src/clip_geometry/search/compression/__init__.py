@@ -14,7 +14,6 @@ from clip_geometry.registry import InputError, instance
 from clip_geometry.rows.arguments import LARGEST, real_number, seed_number, whole_number
 from clip_geometry.rows.matrix import as_matrix, unit_rows
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.rows.tokens import TokenRows
 from clip_geometry.search.compression.codecs import codec
 from clip_geometry.search.compression.compressor import Compressor, mapped
 from clip_geometry.search.compression.cuts import Cut, CutFit, cuts
@@ -22,6 +21,7 @@ from clip_geometry.search.compression.estimates import estimates
 from clip_geometry.search.compression.explanation import explanation, share, slope_on_length
 from clip_geometry.search.compression.sweep import FURTHEST, POOL_FACTORS, Half, sweep
 from clip_geometry.search.mixed_index import MixedIndex, require_one_space
+from clip_geometry.tokens import TokenRows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, instance, shown
 from clip_geometry.rows.matrix import unit_array
-from clip_geometry.rows.tokens import TokenRows
 from clip_geometry.search.compression.codecs import CODECS, Codec, codec
 from clip_geometry.search.compression.cuts import Cut
+from clip_geometry.tokens import TokenRows
 from clip_geometry.transforms import Affine
 from clip_geometry.transforms.map_file import read_facts, write_facts
 

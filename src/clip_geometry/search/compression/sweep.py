@@ -10,10 +10,10 @@ import torch
 from scipy.special import expit, logit
 
 from clip_geometry.progress import Advance
-from clip_geometry.rows.tokens import TokenRows
 from clip_geometry.search.compression.codecs import CODECS, Codec, codec
 from clip_geometry.search.compression.compressor import mapped
 from clip_geometry.search.compression.cuts import Cut, CutFit, cuts
+from clip_geometry.tokens import TokenRows
 from clip_geometry.transforms import Affine
 
 K = 10  # nearest rows that should be kept

@@ -6,7 +6,7 @@ import torch
 from sklearn.cluster import AgglomerativeClustering
 
 import clip_geometry as cg
-from clip_geometry.rows import tokens as module
+from clip_geometry import tokens as module
 from clip_geometry.search import TokenRows
 
 
