@@ -65,7 +65,8 @@ class Compression:
             - recall_at_1: Share of the queries whose first result is right; NaN without pairs or labels.
             - recall_change, recall_error: Its difference to that of the full vectors, and the paired standard error.
             - mixed_recall_at_10: Share of the queries with a right item of another modality among the first ten of an
-              index of all modalities; NaN with rescoring, and for "pca[each]", whose axes differ by modality.
+              index of all modalities; NaN with rescoring, for "pca[each]", whose axes differ by modality, and for
+              items of hundreds of tokens.
             - loss, low, high: Expected share of the ten nearest that is lost in an index of the full size, and the ends
               of its 95% interval.
         lose: The loss that was allowed.

@@ -22,6 +22,7 @@ BLOCKS = 20  # of queries, in the jackknife
 EDGE = 1e-3  # clips shares before their log odds are extrapolated
 SLICES = 4  # parts of the index that are searched by themselves
 FURTHEST = 32  # largest factor of extrapolation
+MIXED = 2**26  # most scores of the queries' tokens with items of their own modality
 POOL_FACTORS = (1, 2, 4)  # tokens per stored vector, for items of several tokens
 
 Rows = Mapping[str, TokenRows]
@@ -197,6 +198,7 @@ class _Direction:
         self.numbers = half.queries[query]
         self.rows = half.items[query][self.numbers]
         self.right = half.codes[query][self.numbers]
+        self.mixed = query != item and len(self.rows.rows) * len(half.items[query].rows) <= MIXED
         m = size.m
         self.slices = [slice(start, start + size.slice) for start in range(0, m - size.slice + 1, size.slice)][:SLICES]
         self.halves = [slice(0, m // 2), slice(m // 2, m)] if size.beyond > 1 else []
@@ -225,7 +227,7 @@ class _Direction:
         scores = self._others(stored[self.item].scores(self.rows), self.query == self.item)
         tops = self._tops(scores, CANDIDATES * K)
         own = None
-        if mixed and self.query != self.item:
+        if mixed and self.mixed:
             own = self._others(stored[self.query].scores(self.rows), True).topk(K).values
         vectors = np.full(len(self.rows), stored[self.item].items.lengths.mean())
         places = [_places(near, top) for near, top in zip(self.nearest, tops, strict=True)]
