@@ -189,7 +189,9 @@ def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> 
     rows = [name for name, array in arrays.items() if is_rows(array) and base_names[name] not in LABEL_NAMES]
     if not rows:
         kinds = listed(f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
-        raise InputError(f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of floats")
+        raise InputError(
+            f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of floats, or of tokens with lengths"
+        )
     sides: Sides = {}
     others = sorted(set(arrays) - set(rows))
     unused = set(others)
@@ -220,7 +222,12 @@ def _with_tokens(arrays: Mapping[str, Any], path: Path) -> dict[str, Any]:
     values = dict(arrays)
     for name, array in arrays.items():
         lengths = arrays.get(f"{name}{LENGTHS}")
-        if isinstance(lengths, np.ndarray) and isinstance(array, np.ndarray) and array.ndim == 3:
+        if (
+            isinstance(lengths, np.ndarray)
+            and isinstance(array, np.ndarray)
+            and array.ndim == 3
+            and array.dtype.kind == "f"
+        ):
             try:
                 values[name] = TokenRows(array, values.pop(f"{name}{LENGTHS}"))
             except InputError as error:

@@ -19,7 +19,7 @@ from clip_geometry.search.compression.compressor import Compressor, mapped
 from clip_geometry.search.compression.cuts import Cut, CutFit, cuts
 from clip_geometry.search.compression.estimates import estimates
 from clip_geometry.search.compression.explanation import explanation, share, slope_on_length
-from clip_geometry.search.compression.sweep import FURTHEST, POOL_FACTORS, Half, sweep
+from clip_geometry.search.compression.sweep import FURTHEST, Half, sweep
 from clip_geometry.search.mixed_index import MixedIndex, require_one_space
 from clip_geometry.tokens import TokenRows
 
@@ -34,6 +34,7 @@ FOLDS = 4
 FITTED = 10_000  # most rows of a set to fit on
 SEARCHED = 50_000  # most rows of a set in the index
 SCORES = 2**24  # most scores in memory
+POOL_FACTORS = (1, 2, 4)  # tokens per stored vector, if items have several tokens
 TOKENS = 2**13  # most tokens of a set in the index, if its items have several
 FEWEST = 128  # items of several tokens that are searched, however many tokens they have, by a quarter as many queries
 QUERIES = 1000  # most queries of a direction
@@ -236,7 +237,7 @@ def compress(
     if n < LEAST:
         raise InputError(f"{smallest} has {n} rows; expected at least {LEAST}, better 500, to search held-out ones")
     halves, codes, paired = _halves(sets, seed)
-    tokens = max(_tokens(each) for each in sets.values()) > 1
+    factors = POOL_FACTORS if max(map(_tokens, sets.values())) > 1 else (1,)
     largest = FURTHEST * min(len(numbers) for _, searched, _ in halves for numbers in searched.values())
     if full_size is not None:
         what = f", at least the {n} rows given and at most {FURTHEST} times the rows of a search"
@@ -254,10 +255,10 @@ def compress(
             right = {name: codes[name][numbers] for name, numbers in searched.items()}
             half = Half(fit, items, right, queries, paired)
             slopes.extend(slope_on_length(half))
-            for found in sweep(half, sizes, seed, advance):
+            for found in sweep(half, sizes, factors, seed, advance):
                 yield number, half, found
 
-    with progress("cuts", len(halves) * len([*cuts(d, len(sets))]) * (len(POOL_FACTORS) if tokens else 1)) as advance:
+    with progress("cuts", len(halves) * len([*cuts(d, len(sets))]) * len(factors)) as advance:
         frame = estimates(searches(), sizes, np.random.default_rng(seed))
     rng = np.random.default_rng(seed)
     fitted = {name: np.sort(rng.permutation(len(each))[: _most_fitted(each)]) for name, each in sets.items()}

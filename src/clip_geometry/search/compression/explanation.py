@@ -57,7 +57,7 @@ def explanation(
     if length_slope is None:
         return sentences
     slope, error = length_slope
-    last = f"An irrelevant item with twice the tokens scores {slope:+.2f} ± {error:.2f} standard deviations"
+    last = f"An irrelevant item with twice the tokens scores {slope:.2f} ± {error:.2f} standard deviations higher"
     return *sentences, last.replace("-", "−") + (": MaxSim favors long items." if slope > 2 * error else ".")
 
 
@@ -69,13 +69,14 @@ def slope_on_length(half: Half) -> list[tuple[float, float]]:
     """
     slopes = []
     for query, item in half.directions:
-        lengths, numbers = half.items[item].lengths, half.queries[query]
-        if lengths.min() < lengths.max():
-            scores = half.items[query][numbers].max_sim(half.items[item]).astype(np.float64)
-            scores[half.codes[query][numbers][:, None] == half.codes[item]] = np.nan
-            scores -= np.nanmean(scores, axis=1, keepdims=True)
-            scores /= np.nanstd(scores, axis=1, keepdims=True)
-            fitted: Any = linregress(np.log2(lengths), np.nanmean(scores, axis=0))
+        numbers = half.queries[query]
+        right = half.codes[query][numbers][:, None] == half.codes[item]
+        scores = np.ma.masked_where(right, half.items[query][numbers].max_sim(half.items[item]).astype(np.float64))
+        means = ((scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True)).mean(0)
+        known = ~np.ma.getmaskarray(means)
+        lengths = np.log2(half.items[item].lengths[known])
+        if len({*lengths}) > 1:
+            fitted: Any = linregress(lengths, means[known])
             slopes.append((fitted.slope, fitted.stderr))
     return slopes
 

@@ -1,6 +1,6 @@
 """The sweep: what searches of a held-out half of the items find after each combination of a cut and a number type."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import NamedTuple
@@ -23,7 +23,6 @@ EDGE = 1e-3  # clips shares before their log odds are extrapolated
 SLICES = 4  # parts of the index that are searched by themselves
 FURTHEST = 32  # largest factor of extrapolation
 MIXED = 2**26  # most scores of the queries' tokens with items of their own modality
-POOL_FACTORS = (1, 2, 4)  # tokens per stored vector, for items of several tokens
 
 Rows = Mapping[str, TokenRows]
 
@@ -132,26 +131,23 @@ class Half:
         names = list(self.items)
         return [*permutations(names, 2)] if len(names) > 1 else [(names[0], names[0])]
 
-    @property
-    def pool_factors(self) -> tuple[int, ...]:
-        return POOL_FACTORS if max(x.lengths.max() for x in self.items.values()) > 1 else (1,)
-
 
 def sweep(
-    half: Half, sizes: Mapping[str, int], seed: int, advance: Advance
+    half: Half, sizes: Mapping[str, int], pool_factors: Sequence[int], seed: int, advance: Advance
 ) -> Iterator[tuple[Combination, tuple[str, str], Searched]]:
     """Yield what each combination finds in each direction of search.
 
     Args:
         half: The rows.
         sizes: Modality of the items → size of the index to predict.
+        pool_factors: Tokens per stored vector.
         seed: Seed of random columns, and of the order of rows whose Hamming distances are equal.
         advance: Called with 1 after each cut.
     """
     rng = np.random.default_rng(seed)
     d = next(iter(half.items.values())).shape[1]
     full = {(q, x): _Direction(half, q, x, Extrapolation(len(half.items[x]), sizes[x])) for q, x in half.directions}
-    for factor in half.pool_factors:
+    for factor in pool_factors:
         fit, items = ({name: x.pooled(factor) for name, x in sets.items()} for sets in (half.fit, half.items))
         fits = CutFit({name: x.rows for name, x in fit.items()}, seed)
         fewest = min(map(len, fits.rows.values()))
