@@ -1,6 +1,6 @@
 """Compression: how small vectors can get, by columns, number type and rescoring, and what a search then loses."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +11,10 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, instance
-from clip_geometry.rows.arguments import LARGEST, real_number, seed_number, whole_number
+from clip_geometry.rows.arguments import LARGEST, one_of, real_number, seed_number, whole_number
 from clip_geometry.rows.matrix import as_matrix, unit_rows
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.compression.codecs import codec
+from clip_geometry.search.compression.codecs import CODECS, codec
 from clip_geometry.search.compression.compressor import Compressor, mapped
 from clip_geometry.search.compression.cuts import Cut, CutFit, cuts
 from clip_geometry.search.compression.estimates import estimates
@@ -39,9 +39,9 @@ TOKENS = 2**13  # most tokens of a set in the index, if its items have several
 FEWEST = 128  # items of several tokens that are searched, however many tokens they have, by a quarter as many queries
 QUERIES = 1000  # most queries of a direction
 LEGEND = (
-    "bytes: of an item in the index; lost: share of the ten nearest that a search no longer finds, in brackets its 95% "
-    "interval; recall: change of the recall at 1; rescored: 40 results are sorted again by the full vectors, "
-    "which have to be stored elsewhere"
+    "bytes: of an item in the index; lost: share of the ten nearest that an exact search no longer finds, in brackets "
+    "its 95% interval; recall: change of the recall at 1; in a mixed index: recall at 10 if one index holds all "
+    "modalities; rescored: 40 results are sorted again by the full vectors, which have to be stored, too"
 )
 
 
@@ -72,6 +72,7 @@ class Compression:
               of its 95% interval.
         lose: The loss that was allowed.
         chosen: The row of `frame` with the fewest bytes whose loss is at most `lose`.
+        certain: The row with the fewest bytes whose loss is at most `lose` even at the end of its interval.
         explanation: Two sentences on what the geometry has to do with it, and for tokens one on `length_slope`.
         length_slope: For items of several tokens, the rise of the score of an irrelevant item if it has twice the
             tokens, in standard deviations of a query's scores, and its standard error. None if all have equally many.
@@ -103,6 +104,11 @@ class Compression:
         return self.frame[self.frame.loss <= self.lose].sort_values(["bytes", "rescored", "loss"]).iloc[0]
 
     @property
+    def certain(self) -> pd.Series:
+        """The row of `frame` with the fewest bytes whose loss is at most `lose` even at the end of its interval."""
+        return self.frame[self.frame.high <= self.lose].sort_values(["bytes", "rescored", "loss"]).iloc[0]
+
+    @property
     def frontier(self) -> pd.DataFrame:
         """The combinations that lose less than all smaller ones, with and without rescoring, smallest first."""
         best = []
@@ -129,6 +135,7 @@ class Compression:
         wanted: Any = self.chosen if cut is columns is dtype is None else {}
         factor = int(wanted.get("pool_factor", pool_factor))
         d = next(iter(self._sample.values())).shape[1]
+        dtype = dtype and one_of(dtype, "dtype", CODECS)
         cut = str(wanted.get("cut", cut or "all"))
         dtype = str(wanted.get("dtype", dtype or "float32"))
         columns = int(wanted.get("columns", columns or d))
@@ -147,11 +154,12 @@ class Compression:
     def verdict(self) -> list[str]:
         """The chosen combination, and why it is small or large."""
         best, full = self.chosen, self.frame[(self.frame["cut"] == "all") & (self.frame.dtype == "float32")].iloc[-1]
-        rescored = ", rescored by the full vectors" if best.rescored else ""
+        certain = f" For at most {share(self.lose)} at the end of this interval, take {_named(self.certain)}."
         return [
             f"The smallest vectors that lose at most {share(self.lose)} of the ten nearest take {best.bytes} instead "
-            f"of {full.bytes} bytes: {_named(best)}{rescored}. In an index of {max(self.sizes.values()):,} rows they "
-            f"lose {share(best.loss)} ({share(best.low)} to {share(best.high)}).",
+            f"of {full.bytes} bytes: {_named(best)}. In an index of {max(self.sizes.values()):,} rows they lose "
+            f"{share(best.loss)} ({share(best.low)} to {share(best.high)})."
+            + (certain if best.high > self.lose else ""),
             *self.explanation,
         ]
 
@@ -189,6 +197,7 @@ def compress(
     lose: float = 0.01,
     labels: Any = None,
     ids: Any = None,
+    types: Sequence[str] = tuple(CODECS),
     full_size: int | None = None,
     seed: int = 0,
     progress: Progress = quiet,
@@ -197,7 +206,8 @@ def compress(
 
     Rows are compared by cosine. Every combination is fitted on some of the items and searched in an index of the
     others: four folds, or two halves of at least 4,000 rows, of which at most 10,000 are fitted on and 50,000
-    searched. The loss is the share of a query's ten nearest, by the full vectors, that a search no longer finds. Its
+    searched, exactly; an approximate index loses more. The loss is the share of a query's ten nearest, by the full
+    vectors, that a search no longer finds, averaged over the directions, such as image to text and text to image. Its
     value in an index of N items is extrapolated from the nearest 10 m/N of m items, the same fraction of the index.
 
     Args:
@@ -208,6 +218,7 @@ def compress(
         lose: Largest loss of the chosen combination, between 0 and 1.
         labels: One label per row. If every modality has labels, items with equal labels are right.
         ids: The item of each row. Without labels, rows of one item are right for each other.
+        types: The number types to compare, those of your database; float32 with all columns is always compared.
         full_size: Rows of each set in the full index that these rows are a sample of; default: as many as given.
         seed: Seed of the folds, the queries, the random columns and the rotations.
         progress: Called as in `cg.embed`; the unit is one cut of one fold.
@@ -229,6 +240,7 @@ def compress(
     """
     lose = real_number(lose, "lose", lambda x: 0 <= x < 1, "a share from 0 to 1")
     seed = seed_number(seed)
+    types = [one_of(each, "types", CODECS) for each in instance(types, list | tuple, "types", "a list of number types")]
     instance(progress, Callable, "progress", "a function")
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     require_one_space(sets, "one index")
@@ -240,7 +252,7 @@ def compress(
     factors = POOL_FACTORS if max(map(_tokens, sets.values())) > 1 else (1,)
     largest = FURTHEST * min(len(numbers) for _, searched, _ in halves for numbers in searched.values())
     if full_size is not None:
-        what = f", at least the {n} rows given and at most {FURTHEST} times the rows of a search"
+        what = f", because {n:,} rows tell nothing about more than {largest:,}; give more rows"
         full_size = whole_number(full_size, "full_size", least=n, most=min(largest, LARGEST), of=what)
     sizes = {name: min(full_size or len(each), largest) for name, each in sets.items()}
     d = sets[smallest].dim
@@ -255,7 +267,7 @@ def compress(
             right = {name: codes[name][numbers] for name, numbers in searched.items()}
             half = Half(fit, items, right, queries, paired)
             slopes.extend(slope_on_length(half))
-            for found in sweep(half, sizes, factors, seed, advance):
+            for found in sweep(half, sizes, factors, types, seed, advance):
                 yield number, half, found
 
     with progress("cuts", len(halves) * len([*cuts(d, len(sets))]) * len(factors)) as advance:
@@ -342,4 +354,5 @@ def _some(mask: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
 def _named(row: Any) -> str:
     """Return a combination in words."""
     what = "all" if row["cut"] == "all" else f"{row['columns']}"
-    return f"{what} columns" + ("" if row["cut"] == "all" else f" ({row['cut']})") + f" in {row['dtype']}"
+    cut = "" if row["cut"] == "all" else f" ({row['cut']})"
+    return f"{what} columns{cut} in {row['dtype']}" + (", rescored by the full vectors" if row["rescored"] else "")

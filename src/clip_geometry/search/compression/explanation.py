@@ -41,19 +41,17 @@ def explanation(
     lines = frame[~frame.rescored & (frame.pool_factor == 1)]
     keys = zip(lines["cut"], lines["columns"], lines["dtype"], strict=True)
     plain: Losses = dict(zip(keys, lines.loss, strict=True))
-    whole, column = plain["all", d, "int8"], plain["all", d, "int8[column]"]
     dominant = carried > max(DOMINANT, 2 * TOP / d)
-    if dominant:
-        agrees = column < whole
-        advice = "scale per column" if agrees else "a range per column does not help"
-        first = f"{TOP} of {d} columns carry {share(carried)} of the squared norm"
-    else:
-        agrees = column > whole - 0.01
-        advice = "one range for all columns is enough" if agrees else "scale per column"
-        first = f"No columns dominate: the largest {TOP} of {d} carry {share(carried)} of the squared norm"
-    first += f", {'so' if agrees else 'but'} {advice}: int8 loses {share(whole)} of the ten nearest, int8[column] "
-    first += f"{share(column)}."
-    sentences = first, _on_cuts(rows, every, plain)
+    of = f"{TOP} of {d} columns carry" if dominant else f"No columns dominate: the largest {TOP} of {d} carry"
+    first = f"{of} {share(carried)} of the squared norm"
+    if {("all", d, "int8"), ("all", d, "int8[column]")} <= plain.keys():
+        whole, column = plain["all", d, "int8"], plain["all", d, "int8[column]"]
+        agrees = column < whole if dominant else column > whole - 0.01
+        separate = "scale per column" if agrees else "a range per column does not help"
+        together = "one range for all columns is enough" if agrees else "scale per column"
+        first += f", {'so' if agrees else 'but'} {separate if dominant else together}: without rescoring, int8 loses "
+        first += f"{share(whole)} of the ten nearest, int8[column] {share(column)}"
+    sentences = f"{first}.", _on_cuts(rows, every, plain)
     if length_slope is None:
         return sentences
     slope, error = length_slope
@@ -82,7 +80,7 @@ def slope_on_length(half: Half) -> list[tuple[float, float]]:
 
 
 def _on_cuts(rows: Mapping[str, np.ndarray], every: np.ndarray, plain: Losses) -> str:
-    projected = [key for key in plain if key[0] in ("pca", "pca[pooled]") and key[2] == "float32"]
+    projected = [key for key in plain if key[0] in ("pca", "pca[pooled]")]
     sample = next(iter(rows.values()))[:SAMPLE].astype(np.float64)
     try:
         about = f"With an intrinsic dimension of {float(geometry.two_nn(sample)):.0f}"
@@ -93,12 +91,14 @@ def _on_cuts(rows: Mapping[str, np.ndarray], every: np.ndarray, plain: Losses) -
         about += f" and a modality gap of {gap:.2f}"
     if not projected:
         return f"{about}, there are too few rows for principal axes."
-    _, columns, _ = key = max(projected, key=lambda each: each[1])
+    _, columns, dtype = key = max(projected, key=lambda each: (each[1], -plain[each]))
     squares = np.linalg.svd(every, compute_uv=False) ** 2
     inside = float(squares[:columns].sum() / squares.sum())
-    loss, first = plain[key], plain["first", columns, "float32"]
+    loss, first = plain[key], plain["first", columns, dtype]
     agrees = (loss < first) == (inside > columns / every.shape[1])
+    less = "less" if loss < first else "no less"
     return (
         f"{about}, {columns} principal axes carry {share(inside)} of the squared norm, {'so' if agrees else 'but'} "
-        f"{key[0]} to {columns} columns loses {share(loss)}, and the first {columns} columns lose {share(first)}."
+        f"{key[0]} to {columns} columns loses {less} than the first {columns} columns: {share(loss)} and "
+        f"{share(first)} in {dtype}."
     )

@@ -21,6 +21,7 @@ CANDIDATES = 4  # times as many are rescored
 BLOCKS = 20  # of queries, in the jackknife
 EDGE = 1e-3  # clips shares before their log odds are extrapolated
 SLICES = 4  # parts of the index that are searched by themselves
+FULL = "all", "float32", 1  # the full vectors
 FURTHEST = 32  # largest factor of extrapolation
 MIXED = 2**26  # most scores of the queries' tokens with items of their own modality
 
@@ -133,7 +134,12 @@ class Half:
 
 
 def sweep(
-    half: Half, sizes: Mapping[str, int], pool_factors: Sequence[int], seed: int, advance: Advance
+    half: Half,
+    sizes: Mapping[str, int],
+    pool_factors: Sequence[int],
+    types: Sequence[str],
+    seed: int,
+    advance: Advance,
 ) -> Iterator[tuple[Combination, tuple[str, str], Searched]]:
     """Yield what each combination finds in each direction of search.
 
@@ -141,6 +147,7 @@ def sweep(
         half: The rows.
         sizes: Modality of the items → size of the index to predict.
         pool_factors: Tokens per stored vector.
+        types: Number types, to which float32 is added for the full vectors.
         seed: Seed of random columns, and of the order of rows whose Hamming distances are equal.
         advance: Called with 1 after each cut.
     """
@@ -156,6 +163,8 @@ def sweep(
             for name, kind in CODECS.items():
                 if maps is None or not kind.suits(cut.columns) or fewest < kind.least:
                     continue
+                if name not in types and (cut.name, name, factor) != FULL:
+                    continue
                 stored = {}
                 for item, view in maps.items():
                     fitted = codec(name).fit(mapped(view, fits.rows[item]))
@@ -166,7 +175,7 @@ def sweep(
                 for direction, searched in full.items():
                     plain, rescored = searched.run(stored, mixed=cut.name != "pca[each]")
                     yield Combination(cut, name, False, factor), direction, plain
-                    if (cut.name, name, factor) != ("all", "float32", 1):
+                    if (cut.name, name, factor) != FULL:
                         yield Combination(cut, name, True, factor), direction, rescored
             advance(1)
 
