@@ -49,7 +49,7 @@ from clip_geometry_experiments.studies.repair_table.table import (
     registered,
     summary,
 )
-from clip_geometry_experiments.studies.train_clip.config import LR, SIGLIP_LR
+from clip_geometry_experiments.studies.train_clip.data import LR, SIGLIP_LR
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 import clip_geometry as cg
-from clip_geometry_experiments.report.gallery import save_drawings
+from clip_geometry_experiments.report.figures import save_drawings
 from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import PlaneOfRows, draw_semantic_map
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
 

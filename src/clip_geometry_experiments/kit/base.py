@@ -24,7 +24,7 @@ from clip_geometry.registry import InputError, Registry
 from clip_geometry.results import Results, Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.figures import Drawing, FigureEntry, save_drawings
 
 
 def _encoder(value: Any) -> EncoderConfig:

@@ -14,8 +14,8 @@ from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.origin import Row
 from clip_geometry.display.style import DASHED, DOTTED, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import Drawing
 
 # Tol 2021, muted: distinguishable with every common color vision deficiency; no modality has these colors
 WINE, INDIGO, GREEN, ROSE, CYAN = "#882255", "#332288", "#117733", "#CC6677", "#88CCEE"

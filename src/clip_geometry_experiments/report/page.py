@@ -16,7 +16,7 @@ from clip_geometry.display.origin import Row, Run, heading, places, runs
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
 from clip_geometry.measuring.table import couples, matrices, numbers_table, verdict
-from clip_geometry_experiments.report.gallery import FigureEntry
+from clip_geometry_experiments.report.figures import FigureEntry
 
 MAX_SENTENCES = 3  # in a section's summary; the others are collapsed below it
 MAX_RUNS_IN_BRIEF = 4  # beyond this, the runs of a sweep are only in the table

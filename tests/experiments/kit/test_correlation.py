@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clip_geometry_experiments.kit.correlation import holm, rank_correlation, spearman
+from clip_geometry_experiments.kit.significance import holm, rank_correlation, spearman
 
 
 @pytest.mark.parametrize("ties", [False, True])

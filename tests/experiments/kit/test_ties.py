@@ -2,7 +2,7 @@
 
 import pytest
 
-from clip_geometry_experiments.kit.ties import differ
+from clip_geometry_experiments.kit.significance import differ
 
 
 @pytest.mark.parametrize(

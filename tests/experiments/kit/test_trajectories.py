@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clip_geometry_experiments.kit.trajectories import (
+from clip_geometry_experiments.kit.training import (
     correlation_rows,
     correlations,
     curves_by,

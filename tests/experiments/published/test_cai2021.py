@@ -2,7 +2,7 @@
 
 import pytest
 
-from clip_geometry_experiments.cai2021.contextual.rows import LIDS, row, size_rows
+from clip_geometry_experiments.cai2021.contextual.measures import LIDS, row, size_rows
 from clip_geometry_experiments.published.comparing import compare
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry_experiments.kit.trajectories import correlations
+from clip_geometry_experiments.kit.training import correlations
 from clip_geometry_experiments.mickus2024.classify import Classify, ClassifyConfig
 from clip_geometry_experiments.published.ledger import published
 from clip_geometry_experiments.run.runner import RunFolder

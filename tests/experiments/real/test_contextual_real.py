@@ -7,9 +7,8 @@ from clip_geometry.config import validate
 from clip_geometry.results import Results
 from clip_geometry_experiments.cai2021.contextual import Contextual
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry_experiments.cai2021.contextual.measures import neighborhoods
-from clip_geometry_experiments.cai2021.contextual.planes import kinds_of
-from clip_geometry_experiments.cai2021.contextual.rows import find_clusters
+from clip_geometry_experiments.cai2021.contextual.figures import kinds_of
+from clip_geometry_experiments.cai2021.contextual.measures import find_clusters, neighborhoods
 from clip_geometry_experiments.run.runner import RunFolder
 from support.minilm import minilm
 

@@ -12,7 +12,13 @@ from clip_geometry.display.origin import with_options
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig, WordEmbeddings, sampled
 from clip_geometry_experiments.cai2021.contextual.figures import draw_contextual, sentences
-from clip_geometry_experiments.cai2021.contextual.rows import LIDS, cluster_rows, cosine_rows, dimension_rows, size_rows
+from clip_geometry_experiments.cai2021.contextual.measures import (
+    LIDS,
+    cluster_rows,
+    cosine_rows,
+    dimension_rows,
+    size_rows,
+)
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
 
 

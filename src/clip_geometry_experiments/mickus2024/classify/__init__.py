@@ -22,19 +22,18 @@ from clip_geometry_experiments.kit.base import (
 )
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
 from clip_geometry_experiments.mickus2024.classify import training
-from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry_experiments.mickus2024.classify.figures import draw_classify, draw_tasks, first_relation, sentences
-from clip_geometry_experiments.mickus2024.classify.rows import (
+from clip_geometry_experiments.mickus2024.classify.task import ClassifyConfig, Loaded, load
+from clip_geometry_experiments.mickus2024.classify.training import (
     SHUFFLED,
     correlated,
-    correlation_rows,
     curves_of,
     deviation_rows,
+    layer_correlation_rows,
     size_rows,
     state_row,
 )
-from clip_geometry_experiments.mickus2024.classify.task import Loaded, load
-from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
+from clip_geometry_experiments.report.figures import FigureEntry, save_drawings
 from clip_geometry_experiments.tasks import Task, load_task
 
 
@@ -109,7 +108,7 @@ class Classify(Experiment):
                 if place.layer != "output"
             }
         rows: list[Row] = [state_row(config, loaded, place, values, seed) for place, values in trajectory.items()]
-        rows += [] if shuffled else correlation_rows(config, curves_of(rows), seed)
+        rows += [] if shuffled else layer_correlation_rows(config, curves_of(rows), seed)
         return [{**loaded.context, "updates": config.updates, "seeds": 1, **row} for row in rows]
 
     def _pooled_rows(self) -> list[Row]:
@@ -117,7 +116,7 @@ class Classify(Experiment):
         config = self.config
         curves = curves_of(self.finished_rows())
         rows = [
-            *correlation_rows(config, curves, "all"),
+            *layer_correlation_rows(config, curves, "all"),
             *deviation_rows(config, curves),
             *size_rows(config, self.loaded.trained),
         ]

@@ -16,11 +16,10 @@ from clip_geometry.display.style import NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.base import distinct_labels
 from clip_geometry_experiments.kit.figures import LINES, deviation
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.figures import new_axes
-from clip_geometry_experiments.report.gallery import Drawing
-from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR, NONE, TOP, Method
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import Drawing, new_axes
 from clip_geometry_experiments.rudman2024.finetune.measuring import ALL, PERFORMANCE, SEED
+from clip_geometry_experiments.rudman2024.finetune.model import COSREG, I_STAR, NONE, TOP, Method
 
 TOKENS, SENTENCES = {"rows": "tokens"}, {"rows": "sentences"}
 EMPTY = 0.05  # share of the height of the tallest bar; smaller bars are invisible on that scale

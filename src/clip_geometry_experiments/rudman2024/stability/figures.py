@@ -14,8 +14,8 @@ from clip_geometry.display.origin import Row
 from clip_geometry.display.style import INK, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, log_axis
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import Drawing
 
 STYLES = [  # line styles of the estimates
     {"color": color, "marker": marker, "linestyle": line, "markersize": 3}

@@ -22,15 +22,27 @@ from clip_geometry.evaluate import ensemble
 from clip_geometry.registry import library_versions
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Cell, experiments, read_explanations
-from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words
+from clip_geometry_experiments.kit.clip_training import (
+    ZERO_SHOT,
+    Place,
+    TrainingStudy,
+    data_words,
+    loss_record,
+    share_record,
+    state_record,
+)
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, parallel
 from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
-from clip_geometry_experiments.kit.training_states import Place, TrainingStudy, loss_record, share_record, state_record
 from clip_geometry_experiments.studies.distillation import training
-from clip_geometry_experiments.studies.distillation.config import DistillationConfig
-from clip_geometry_experiments.studies.distillation.data import LabeledImages, Sources, Texts
 from clip_geometry_experiments.studies.distillation.figures import draw_distillation, sentences
-from clip_geometry_experiments.studies.distillation.training import DistillationTrainer, Student
+from clip_geometry_experiments.studies.distillation.training import (
+    DistillationConfig,
+    DistillationTrainer,
+    LabeledImages,
+    Sources,
+    Student,
+    Texts,
+)
 
 LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
     f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")

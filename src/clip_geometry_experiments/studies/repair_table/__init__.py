@@ -11,9 +11,8 @@ from clip_geometry.measuring.views import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, fresh_names, read_explanations
-from clip_geometry_experiments.studies.repair_table.data import SetConfig
 from clip_geometry_experiments.studies.repair_table.figures import draw_table, tell
-from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, repair_of
+from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, SetConfig, repair_of
 from clip_geometry_experiments.studies.repair_table.table import RepairTable, rows_of, table_of
 
 

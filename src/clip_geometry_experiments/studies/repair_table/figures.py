@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from clip_geometry.display.style import IMAGE, INK, NEUTRAL, TEXT, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.report.figures import Drawing
 from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable, summary
 
 WORDS = Words(Path(__file__).with_name("words.j2"))

@@ -14,7 +14,7 @@ from scipy.stats import chi2, f, rankdata, spearmanr, studentized_range, t
 
 from clip_geometry.results import Record, Row
 from clip_geometry.search.repairs import Repair, repairs
-from clip_geometry_experiments.kit.correlation import LEVEL, holm, rank_correlation
+from clip_geometry_experiments.kit.significance import LEVEL, holm, rank_correlation
 from clip_geometry_experiments.studies.repair_table import measuring
 
 

@@ -19,16 +19,26 @@ from clip_geometry.progress import note
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row, read_rows
 from clip_geometry_experiments.kit.base import Cell, experiments, numbered_labels, read_explanations
-from clip_geometry_experiments.kit.clip_training import data_words
-from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished_checkpoints, resolve_precision
-from clip_geometry_experiments.kit.training_states import TrainingStudy, loss_record, share_record, state_record
-from clip_geometry_experiments.kit.trajectories import curves_of
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.kit.clip_training import (
+    TrainingStudy,
+    data_words,
+    loss_record,
+    share_record,
+    state_record,
+)
+from clip_geometry_experiments.kit.training import (
+    FULL,
+    Checkpoint,
+    curves_of,
+    remove_finished_checkpoints,
+    resolve_precision,
+)
+from clip_geometry_experiments.report.figures import Drawing, FigureEntry, save_drawings
 from clip_geometry_experiments.studies.train_clip import measuring, training
-from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.data import (
     CaptionedImages,
     ClassPrompts,
+    TrainClipConfig,
     channel_statistics,
     load_pairs,
     prompt_tokens,

@@ -20,11 +20,9 @@ from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.steps import parse_pipeline
-from clip_geometry_experiments.kit import trajectories
-from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
-from clip_geometry_experiments.kit.training_states import Place
-from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
-from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
+from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, Place, zero_shot_by_class
+from clip_geometry_experiments.kit.training import correlation_rows
+from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts, TrainClipConfig
 from clip_geometry_experiments.studies.train_clip.figures import SEPARABILITY
 from clip_geometry_experiments.studies.train_clip.training import ClipTrainer
 
@@ -249,4 +247,4 @@ def change_rows(config: TrainClipConfig, curves: Curves) -> Iterator[Row]:
         x, y = (curves.get(Place(name, modality), curves.get(Place(name))) for name in (first, second))
         if x is not None and y is not None:
             at = {**config.at(), "of": first, "with": second, "modality": modality}
-            yield from trajectories.correlation_rows("train_clip", x, y, d=None, at=at)
+            yield from correlation_rows("train_clip", x, y, d=None, at=at)

@@ -18,11 +18,9 @@ from clip_geometry.files import write_atomically
 from clip_geometry.io.reading import first_line
 from clip_geometry.registry import InputError
 from clip_geometry.training.losses import CosReg, IStar
-from clip_geometry_experiments.kit.clip_training import copy_tokenizer, save_half
+from clip_geometry_experiments.kit.clip_training import Place, copy_tokenizer, save_half
 from clip_geometry_experiments.kit.training import Trainer
-from clip_geometry_experiments.kit.training_states import Place
-from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
-from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts
+from clip_geometry_experiments.studies.train_clip.data import CaptionedImages, ClassPrompts, TrainClipConfig
 
 SIGLIP_START = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}  # Zhai et al. 2023
 LARGEST_SCALE = 100.0  # 1/temperature stays between 1 and this value, as in CLIP

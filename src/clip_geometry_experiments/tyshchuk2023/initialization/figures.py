@@ -16,8 +16,7 @@ from clip_geometry.display.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, erro
 from clip_geometry.display.words import Words
 from clip_geometry.rows.matrix import as_rows, unit_rows
 from clip_geometry_experiments.kit.figures import Panel, PanelCurve, panels_figure
-from clip_geometry_experiments.report.figures import new_axes, singular_plane
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.report.figures import Drawing, new_axes, singular_plane
 
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
 # one entry per tower: (title, modality, heading → points (n, 2) and the share of squared length along the first axis)

@@ -15,9 +15,8 @@ from clip_geometry.display.numbers import number, plus_minus
 from clip_geometry.display.style import COLOR, MARKER, NEUTRAL, WIDTH, styled
 from clip_geometry.modalities import plural
 from clip_geometry.results import Row
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Drawing
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import Points, Superposition
 
 ACROSS = 15  # images side by side

@@ -3,11 +3,9 @@
 import pytest
 
 from clip_geometry_experiments.cai2021.contextual.figures import (
+    KINDS,
     Point,
     dimension_figure,
-)
-from clip_geometry_experiments.cai2021.contextual.planes import (
-    KINDS,
     kinds_of,
 )
 

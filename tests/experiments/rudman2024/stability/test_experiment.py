@@ -8,9 +8,9 @@ import pytest
 
 from clip_geometry.geometry import isoscore, isoscore_star
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.rudman2024.stability import Stability
-from clip_geometry_experiments.rudman2024.stability.estimates import (
+from clip_geometry_experiments.rudman2024.stability import (
     CloudConfig,
+    Stability,
 )
 from clip_geometry_experiments.run.runner import plan, resolve
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from clip_geometry.geometry import average_cosine
-from clip_geometry_experiments.tyshchuk2023.initialization import random_network as theory
+from clip_geometry_experiments.tyshchuk2023.initialization import fresh_tower as theory
 
 SEEDS = range(3)
 
