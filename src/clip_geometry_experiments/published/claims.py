@@ -7,13 +7,14 @@ from itertools import permutations
 from typing import Any
 
 from clip_geometry.display.numbers import fixed
-from clip_geometry_experiments.published.comparing import ERRORS, Compared, Ours, flat, matches
-from clip_geometry_experiments.published.ledger import Claim
+from clip_geometry_experiments.published.comparing import ERRORS, flat, matches
+from clip_geometry_experiments.published.ledger import Claim, LedgerEntry, Ours
 from clip_geometry_experiments.published.tables import NAMES, in_words, null_text, setup_words, value_text
 
 VERDICTS: dict[str, str] = NAMES["verdicts"]  # verdict → what it means
 BOUNDS = ("above", "below")
 
+Pair = tuple[LedgerEntry, Ours]  # a published number and our value
 Estimate = tuple[float, float | None]  # a value and its standard error, None if unknown
 
 
@@ -40,7 +41,7 @@ class Judged:
     table: str = ""
 
 
-def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
+def judge(claim: Claim, lines: Mapping[str, LedgerEntry]) -> Judged:
     """Return the verdict on a claim.
 
     Args:
@@ -49,18 +50,17 @@ def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
     """
     if claim.holds is not None:
         return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
-    matched = [_find(claim, name, lines) for name in claim.numbers]
-    pairs = [(line, ours) for line, ours in matched if ours is not None]
-    entry = matched[0][0].entry
-    numbers = [line.entry.published for line, _ in matched]
+    found = [_find(claim, name, lines) for name in claim.numbers]
+    entry = found[0]
+    pairs = [(number, ours) for number in found for ours in number.ours]
     decimals = claim.decimals
-    texts = [n.shown if decimals is None or n.value is None else fixed(n.value, decimals) for n in numbers]
+    texts = [n.shown if decimals is None or n.value is None else fixed(n.value, decimals) for n in found]
     printed = ", ".join(dict.fromkeys(texts))
-    rounded = decimals is not None and any(n.value is not None and decimals < n.decimals for n in numbers)
+    rounded = decimals is not None and any(n.value is not None and decimals < n.decimals for n in found)
     if rounded and claim.says not in BOUNDS:  # a bound decides, whatever the decimals
         printed += f" (to {decimals} decimals)"
     no_test = _no_test(claim, pairs)
-    verdict = "not run here" if len(pairs) < len(matched) else _verdict(claim, pairs, no_test)
+    verdict = "not run here" if len(pairs) < len(found) else _verdict(claim, pairs, no_test)
     if verdict == "not run here":
         needs = entry.rule.reason or f"needs {entry.rule.needs}"
         return Judged(claim, printed, "", verdict, claim.run or entry.command, needs, entry.title)
@@ -76,41 +76,39 @@ def judge(claim: Claim, lines: Mapping[str, Compared]) -> Judged:
     return Judged(claim, printed, f"{', '.join(texts)} ({'; '.join(setups)}){why}", verdict, run, table=entry.title)
 
 
-def _find(claim: Claim, name: str, lines: Mapping[str, Compared]) -> tuple[Compared, Ours | None]:
-    """Return a published number and our value for it, preferably in the paper's own setup; None if there is none."""
+def _find(claim: Claim, name: str, lines: Mapping[str, LedgerEntry]) -> LedgerEntry:
+    """Return a published number with at most one value of ours, preferably from the paper's own setup."""
     name, _, subtracted = name.partition(" minus ")
-    if subtracted:
-        return _difference(_find(claim, name, lines), _find(claim, subtracted, lines))
     path, _, label = name.partition("@")
     candidates = [ours for ours in lines[path].ours if label in ("", ours.variant.label)]
     candidates = [ours for ours in candidates if matches(flat(ours.row), claim.where)]
-    return lines[path], min(candidates, key=lambda ours: len(ours.unlike), default=None)
+    found = replace(lines[path], ours=tuple(sorted(candidates, key=lambda ours: len(ours.unlike))[:1]))
+    return _difference(found, _find(claim, subtracted, lines)) if subtracted else found
 
 
-def _difference(one: tuple[Compared, Ours | None], other: tuple[Compared, Ours | None]) -> tuple[Compared, Ours | None]:
-    """Return the difference of two published numbers and of our two values, whose errors count as independent."""
-    (line, ours), (other_line, other_ours) = one, other
-    printed, subtracted = line.entry.published, other_line.entry.published
-    assert printed.value is not None and subtracted.value is not None, "words have no difference"
-    text = f"{printed.value - subtracted.value:.{max(printed.decimals, subtracted.decimals)}f}"
-    line = replace(line, entry=replace(line.entry, published=replace(printed, text=text, value=float(text))))
-    if ours is None or other_ours is None:
-        return line, None
-    error = None if ours.error is None or other_ours.error is None else math.hypot(ours.error, other_ours.error)
-    return line, replace(ours, value=ours.value - other_ours.value, error=error, null=None, limit=None)
+def _difference(one: LedgerEntry, other: LedgerEntry) -> LedgerEntry:
+    """Return the difference of two published numbers and of our values, whose errors count as independent."""
+    assert one.value is not None and other.value is not None, "words have no difference"
+    text = f"{one.value - other.value:.{max(one.decimals, other.decimals)}f}"
+    differences = []
+    for ours, subtracted in zip(one.ours, other.ours, strict=False):
+        known = ours.error is not None and subtracted.error is not None
+        error = math.hypot(ours.error, subtracted.error) if known else None
+        differences.append(replace(ours, value=ours.value - subtracted.value, error=error, null=None, limit=None))
+    return replace(one, text=text, value=float(text), ours=tuple(differences))
 
 
-def _no_test(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> str:
+def _no_test(claim: Claim, pairs: Sequence[Pair]) -> str:
     """Return why our numbers cannot decide the claim, for example because of another setup; "" if they can."""
     if all(ours.comparable for _, ours in pairs):
         return ""
-    sizes = {ours.row["n"] for line, ours in pairs if line.entry.rule.depends_on_n}
+    sizes = {ours.row["n"] for line, ours in pairs if line.rule.depends_on_n}
     if claim.says in BOUNDS or len(sizes) < 2:
         return claim.no_test
     return f"numbers of {' and '.join(f'{n:,}' for n in sorted(sizes))} rows, which depend on how many these are"
 
 
-def _verdict(claim: Claim, pairs: Sequence[tuple[Compared, Ours]], no_test: str) -> str:
+def _verdict(claim: Claim, pairs: Sequence[Pair], no_test: str) -> str:
     """Return the verdict on a claim of a paper, such as "reproduced" or "same order", from our numbers."""
     if no_test:
         return "undecided"
@@ -131,15 +129,15 @@ def _verdict(claim: Claim, pairs: Sequence[tuple[Compared, Ours]], no_test: str)
     return "not reproduced" if any(beyond) else "undecided"
 
 
-def _beyond_error(line: Compared, ours: Ours) -> bool | None:
+def _beyond_error(line: LedgerEntry, ours: Ours) -> bool | None:
     """Return whether our value neither rounds to the printed number nor is within its error of it; None if unknown."""
     if line.agrees(ours):
         return False
-    value = line.entry.published.value
+    value = line.value
     return None if value is None or ours.error is None else _sign((ours.value, ours.error), (value, 0.0)) != 0
 
 
-def _order_holds(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> bool | None:
+def _order_holds(claim: Claim, pairs: Sequence[Pair]) -> bool | None:
     """Return whether our numbers agree with the claim; None if the errors leave it open or are unknown."""
     estimates: list[Estimate] = [(ours.value, ours.error) for _, ours in pairs]
     bound: Estimate = (claim.bound, 0.0)
@@ -153,7 +151,7 @@ def _order_holds(claim: Claim, pairs: Sequence[tuple[Compared, Ours]]) -> bool |
         case "first highest":
             ordered = [(estimates[0], other) for other in estimates[1:]]
         case _:  # all pairs of printed numbers that differ
-            printed: Any = [line.entry.published.value for line, _ in pairs]
+            printed: Any = [line.value for line, _ in pairs]
             places = permutations(range(len(estimates)), 2)
             ordered = [
                 (estimates[larger], estimates[smaller])

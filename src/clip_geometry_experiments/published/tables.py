@@ -9,8 +9,8 @@ from clip_geometry.config import read_yaml
 from clip_geometry.display.numbers import MISSING, fixed, plus_minus, to_error
 from clip_geometry.display.origin import option_words, pipeline_words, with_options
 from clip_geometry.results import ORIGIN, Row
-from clip_geometry_experiments.published.comparing import Compared, Ours, compare, fits, flat
-from clip_geometry_experiments.published.ledger import Rule
+from clip_geometry_experiments.published.comparing import compare, fits, flat
+from clip_geometry_experiments.published.ledger import LedgerEntry, Ours, Rule
 
 NAMES = read_yaml(Path(__file__).with_name("names.yaml"))  # names of fields and values for readers
 # Order of the differences: first what decides how far a number can be trusted, then what was measured.
@@ -46,31 +46,29 @@ class PaperTable:
     reasons: dict[str, list[str]] = field(default_factory=dict)
 
 
-def tables(lines: Iterable[Compared]) -> list[PaperTable]:
+def tables(lines: Iterable[LedgerEntry]) -> list[PaperTable]:
     """Return one table for each section of a paper, in the order of the lines, with one legend of setups."""
     by_section: dict[tuple[str, str], PaperTable] = {}
     setups: dict[str, str] = {}
     stated: set[str] = set()
-    for line in lines:
-        entry = line.entry
-        published = entry.published
-        table = by_section.setdefault((published.paper, published.section), PaperTable(entry.title, setups=setups))
+    for entry in lines:
+        table = by_section.setdefault((entry.paper, entry.section), PaperTable(entry.title, setups=setups))
         needs = f"it needs {entry.rule.needs}" if entry.rule.needs else ""
         wanted = ": ".join(filter(None, (needs, entry.command and f"`{entry.command}`")))
         without_ours = []
-        if not line.ours:
-            without_ours = [f"{entry.label} {published.shown}" if published.keys else published.shown]
+        if not entry.ours:
+            without_ours = [f"{entry.label} {entry.shown}" if entry.keys else entry.shown]
         if entry.rule.reason:
             table.reasons.setdefault(entry.rule.reason, []).extend(without_ours)
-        elif not line.comparable and (without_ours or wanted not in stated):
+        elif not entry.comparable and (without_ours or wanted not in stated):
             table.missing.setdefault(wanted, []).extend(without_ours)
-        if line.ours:
+        if entry.ours:
             table.notes += [note for note in entry.notes if note not in stated]
             stated.update(entry.notes)
         stated.add(wanted)
         above: list[Ours] = []
-        for ours, asides in _with_asides(line):
-            table.rows.append(_cells(table, line, ours, above, asides))
+        for ours, asides in _with_asides(entry):
+            table.rows.append(_cells(table, entry, ours, above, asides))
             above.append(ours)
     return list(by_section.values())
 
@@ -141,13 +139,13 @@ def differences(ours: Ours, rule: Rule) -> str:
     return "; ".join(dict.fromkeys(phrases))
 
 
-def _with_asides(line: Compared) -> list[tuple[Ours, list[Ours]]]:
+def _with_asides(line: LedgerEntry) -> list[tuple[Ours, list[Ours]]]:
     """Return the values that have a table row of their own, each with the variants that are shown in parentheses.
 
     A variant is shown with the last value before it in the ledger that comes from the same result rows, or with the
     first such value if none precedes it.
     """
-    places = {variant.label: place for place, variant in enumerate(line.entry.variants)}
+    places = {variant.label: place for place, variant in enumerate(line.variants)}
     shown: list[tuple[Ours, list[Ours]]] = [(ours, []) for ours in line.ours if not ours.variant.aside]
     for ours in line.ours:
         if ours.variant.aside:
@@ -166,7 +164,7 @@ def _same_rows(one: Ours, other: Ours) -> bool:
 
 
 def _cells(
-    table: PaperTable, line: Compared, ours: Ours, above: Sequence[Ours], asides: Sequence[Ours]
+    table: PaperTable, line: LedgerEntry, ours: Ours, above: Sequence[Ours], asides: Sequence[Ours]
 ) -> SimpleNamespace:
     """Return one row of the table.
 
@@ -174,13 +172,13 @@ def _cells(
     setup, settings first, and why the number differs, in a few words.
     """
     value = value_text(ours)
-    printed = min(line.entry.published.decimals, MOST_DECIMALS)
+    printed = min(line.decimals, MOST_DECIMALS)
     decimals = max(len(value.partition(" ")[0].partition(".")[2]), printed)
     difference = MISSING
     # A difference is meaningless if our model is untrained, or if both accuracies are over different classes.
     untrained = "/fresh" in str(ours.row.get("model"))
-    other_classes = line.entry.rule.unit == "percent" and "dataset" in ours.unlike
-    exact = line.entry.published.value
+    other_classes = line.rule.unit == "percent" and "dataset" in ours.unlike
+    exact = line.value
     if exact is not None and (ours.comparable or not (untrained or other_classes)):
         text = fixed(ours.value - exact, decimals)
         difference = text if text.startswith("−") or not float(text) else f"+{text}"
@@ -192,11 +190,11 @@ def _cells(
         table.setups[letters[setup]] = setup
     # state the causes only once per number and setup
     repeated = any(_setup(other) == setup and other.unlike == ours.unlike for other in above)
-    unlike = "" if repeated else differences(ours, line.entry.rule)
-    causes = () if repeated else line.entry.causes
+    unlike = "" if repeated else differences(ours, line.rule)
+    causes = () if repeated else line.causes
     return SimpleNamespace(
-        label=line.entry.label,
-        published=line.entry.published.shown,
+        label=line.label,
+        published=line.shown,
         ours=value,
         difference=difference + (" ✓" if line.agrees(ours) else ""),
         cause="; ".join(filter(None, (unlike, *causes, ours.variant.cause))),
@@ -207,7 +205,7 @@ def _cells(
     )
 
 
-def _how(line: Compared, ours: Ours, above: Ours | None, asides: Sequence[Ours]) -> str:
+def _how(line: LedgerEntry, ours: Ours, above: Ours | None, asides: Sequence[Ours]) -> str:
     """Return the variant, the pipeline, what it was fitted on, and what else distinguishes the row.
 
     If the row above has the same result rows, this is only the variant. Variants shown aside follow in parentheses.
@@ -223,7 +221,7 @@ def _how(line: Compared, ours: Ours, above: Ours | None, asides: Sequence[Ours])
     seeds = f"mean ± standard deviation of {ours.seeds} seeds" if ours.seeds > 1 else ""
     # name raw rows only if the number may also come from other rows
     pipeline = row.get("pipeline") or ()
-    steps = pipeline_words(pipeline) if pipeline or "pipeline" in line.entry.rule.where else ""
+    steps = pipeline_words(pipeline) if pipeline or "pipeline" in line.rule.where else ""
     parts = (ours.variant.label, steps, fitted, option_words(rest), seeds, null_text(ours))
     return "; ".join(filter(None, parts)) + others
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.results import Record
-from clip_geometry_experiments.mickus2024.classify.training import LayerPlace, layer_correlation_rows, deviation_rows
+from clip_geometry_experiments.mickus2024.classify.training import LayerPlace, deviation_rows, layer_correlation_rows
 from clip_geometry_experiments.published.comparing import compare
 from clip_geometry_experiments.run.runner import plan, resolve
 
@@ -33,7 +33,7 @@ def rows_of(stem, seeds=5, updates=None, model=None, path=None, **changes):
 def lines(stem, **options):
     """Path of a published number → ours beside it, where there are any."""
     found = compare(rows_of(stem, **options), f"mickus2024-{stem}")
-    return {line.entry.published.path: line for line in found if line.ours}
+    return {line.path: line for line in found if line.ours}
 
 
 def test_a_task_of_glue():

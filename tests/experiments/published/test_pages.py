@@ -5,7 +5,7 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.published.claims import VERDICTS
-from clip_geometry_experiments.published.ledger import entries, ledger, papers, published
+from clip_geometry_experiments.published.ledger import entries, ledger, papers
 from clip_geometry_experiments.published.pages import _recorded_text, paper_pages
 from clip_geometry_experiments.published.recorded import read_recorded
 
@@ -60,11 +60,11 @@ def test_every_number_of_a_paper_with_a_ledger_is_on_its_page(recorded):
     for paper in papers():
         page = joined(pages[f"{paper}.md"])
         for entry in entries(paper):
-            number = entry.published.shown.replace("IsoScore*", r"IsoScore\*")
+            number = entry.shown.replace("IsoScore*", r"IsoScore\*")
             in_table = f"| {entry.label} | {number} |"
-            in_list = f"{entry.label} {number}" if entry.published.keys else number
-            assert in_table in page or in_list in page, entry.published.path
-        assert f"{len(published(paper))} published numbers" in page
+            in_list = f"{entry.label} {number}" if entry.keys else number
+            assert in_table in page or in_list in page, entry.path
+        assert f"{len(entries(paper))} published numbers" in page
 
 
 @pytest.mark.parametrize("name", PAGES)
