@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.data import dataset_from, load_dataset, path_of
 from clip_geometry.data.base import Dataset, DatasetConfig
-from clip_geometry.display.origin import data_words, model_words, words
+from clip_geometry.display.origin import data_words, model_words, option_words, words
 from clip_geometry.embedding.loop import embed, recipe_for
 from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import Embeddings
@@ -335,6 +335,11 @@ def data_options(config: Config, *left_out: str) -> dict[str, Any]:
     """
     excluded = {"name", "split", *left_out}
     return config.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude=excluded)
+
+
+def dataset_words(data: DatasetConfig) -> str:
+    """Return a data set as words, such as `scenes, test, size 200`."""
+    return ", ".join(filter(None, (data.name, data.split, option_words(data_options(data)))))
 
 
 def fresh_names(models: Iterable[EncoderConfig | None]) -> list[str]:

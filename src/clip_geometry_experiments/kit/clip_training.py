@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from clip_geometry.config import Config
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.display.origin import option_words
 from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.evaluate import zero_shot
 from clip_geometry.files import write_atomically
@@ -139,11 +138,6 @@ def save_half(model: nn.Module, path: Path) -> Path:
         tensors[name] = half if value.is_floating_point() and bool(half.isfinite().all()) else value
     write_atomically(path, save(tensors))
     return path
-
-
-def data_words(data: DatasetConfig) -> str:
-    """Return a data set as words, such as `scenes, test, size 200`."""
-    return ", ".join(filter(None, (data.name, data.split, option_words(data_options(data)))))
 
 
 class Place(NamedTuple):

@@ -20,6 +20,7 @@ from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError, did_you_mean, library_versions, listed, shown
 from clip_geometry.results import CELLS, Results, Row
 from clip_geometry_experiments.kit.base import Experiment, RunFolder, experiments
+from clip_geometry_experiments.kit.training import remove_finished_checkpoints
 from clip_geometry_experiments.published.recorded import record_run
 from clip_geometry_experiments.published.tables import beside
 from clip_geometry_experiments.report.page import Section, write_report
@@ -180,7 +181,9 @@ def run(
                 if key not in finished:
                     advance.now(names[key])
                     results.append(key, cell.compute())  # each cell is written as soon as it is done
+                    remove_finished_checkpoints(workspace.folder)
                     advance(1)
+        remove_finished_checkpoints(workspace.folder)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
         own = {name: text for experiment in chain(*parts) for name, text in experiment.explanations.items()}
         sections = []

@@ -106,29 +106,13 @@ class Contextual(Experiment):
     # --- the report
 
     def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        n, d = self._size
-        model, data = self._names
-        lost = {key: self.words.embeddings.provenance.get(key) or None for key in ("truncated", "lost")}
         types = self.words.types(self.words.rows(self.config.places[0]))
-        case = "folded" if config.fold_case else "as written"
+        provenance = self.words.embeddings.provenance
         return {
-            "model": model,
-            "data": data,
-            "layers": list(config.layers) or None,
-            "rows of a layer": n,
+            **super().facts(),
             "types": None if types is None else len(set(types)),
-            "case": None if types is None else case,
-            "dimension": d,
-            "pipeline": "raw",
-            "truncated sentences": lost["truncated"],
-            "words without a row": lost["lost"],
-            "sample for k and for neighbors": min(n, config.sample or n),
-            "rows whose neighbors are looked for among all": config.probes if n > (config.sample or n) else None,
-            "neighbors K": config.neighbours,
-            "k-means": f"k from 2 to {config.most_clusters}, {config.starts} starts; 1 below a silhouette of "
-            f"{config.least_silhouette:g}",
-            "seed of samples and clusters": config.seed,
+            "truncated sentences": provenance.get("truncated") or None,
+            "words without a row": provenance.get("lost") or None,
         }
 
     @property

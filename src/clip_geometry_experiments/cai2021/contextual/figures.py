@@ -1,14 +1,13 @@
 """Figures and sentences about words in context: curves over the layers, and words on their main plane."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 from matplotlib.figure import Figure
@@ -18,13 +17,13 @@ from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import number, percent, plus_minus
 from clip_geometry.display.origin import Row
-from clip_geometry.display.style import NEUTRAL, WIDTH, styled
+from clip_geometry.display.style import DASHED, DOTTED, HEIGHT, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import PCA
 from clip_geometry_experiments.cai2021.contextual.measures import STANDARD_K
-from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE
+from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE, Panel, PanelCurve, panels_figure
 from clip_geometry_experiments.kit.significance import differ
 from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Drawing, new_axes
 
@@ -190,30 +189,22 @@ def _panel(axes: Any, plane: Plane, dimensions: int, colors: dict[str, Any]) -> 
     return axes.scatter(*plane.points.T, depthshade=False, gid=f"points:{plane.title}", **size, **colors)
 
 
+# measure → label, color, marker and line of its curve
 COSINES = {
-    "inter": "inter_type_cosine",
-    "adjusted inter": "contextual.adjusted_inter",
-    "intra": "intra_type_cosine",
-    "adjusted intra": "contextual.adjusted_intra",
+    "inter_type_cosine": ("between types", INDIGO, "o", "-"),
+    "contextual.adjusted_inter": ("between types, adjusted", INDIGO, "o", DASHED),
+    "intra_type_cosine": ("within types", WINE, "^", "-"),
+    "contextual.adjusted_intra": ("within types, adjusted", WINE, "^", DASHED),
 }
-LIDS = {  # (metric, whether computed with the published convention) → measure
-    ("euclidean", False): "lid",
-    ("cosine", False): "lid[cosine]",
-    ("euclidean", True): "lid[cai2021]",
-    ("cosine", True): "lid[cai2021-cosine]",
+LIDS = {
+    "lid": ("Euclidean", INDIGO, "o", "-"),
+    "lid[cosine]": ("cosine", GREEN, "^", "-"),
+    "lid[cai2021]": ("Euclidean, as published", INDIGO, "o", DOTTED),
+    "lid[cai2021-cosine]": ("cosine, as published", GREEN, "^", DOTTED),
 }
+AS_PUBLISHED = {"lid": "lid[cai2021]", "lid[cosine]": "lid[cai2021-cosine]"}
 
 words = Words(Path(__file__).with_name("words.j2"))
-
-
-class Point(NamedTuple):
-    """The value of a layer and its standard error, 0 if there is none."""
-
-    value: float
-    error: float = 0.0
-
-
-Curve = Mapping[int, Point]  # layer → point
 
 
 def draw_contextual(
@@ -227,7 +218,7 @@ def draw_contextual(
         least_silhouette: Silhouette below which a layer counts as one cluster.
         seed: Seed of the sample of words that are drawn.
     """
-    drawn = _curves(rows, least_silhouette)
+    drawn = {**_cosines(rows), **_dimensions(rows), **_silhouettes(rows, least_silhouette)}
     try:
         words_of_layers = read_planes(layers, seed)
     except InputError as error:
@@ -247,110 +238,71 @@ def draw_contextual(
     return drawn
 
 
-def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
-    """Draw cosines, dimensions and silhouettes by layer, as far as they were measured."""
-    drawn: dict[str, Drawing] = {}
-    cosines = {name: _curve(rows, measure) for name, measure in COSINES.items()}
-    cosines = {name: curve for name, curve in cosines.items() if len(curve) > 1}
-    if cosines:
-        ranges = []
-        for kind, what in (("inter", "two types"), ("intra", "two rows of one type")):
-            if kind in cosines:
-                values = [point.value for point in cosines[kind].values()]
-                ranges.append((min(values), max(values), what))
-        caption = words("cosines", ranges)
-        drawn["contextual_cosines"] = Drawing("Cosines of words", cosines_figure(cosines), caption)
-    panels = {}
+def _curves(rows: Sequence[Row], styles: Mapping[str, Any], *, probes: bool = False) -> dict[str, PanelCurve]:
+    """Map each measure to its curve over two or more layers, with bars of two standard errors.
+
+    With `probes`, neighbors of some rows are searched among all rows.
+    """
+    curves = {}
+    for measure, (label, color, marker, line) in styles.items():
+        points = [row for row in _layers(rows, measure) if ("probes" in row["at"]) == probes and "layer" in row["at"]]
+        points.sort(key=lambda row: row["at"]["layer"])
+        if len(points) > 1:
+            values, errors = (np.array([row.get(key) or 0.0 for row in points]) for key in ("value", "standard_error"))
+            style = {"marker": marker, "markersize": 3.5, "markerfacecolor": color if line == "-" else "white"}
+            layers = [row["at"]["layer"] for row in points]
+            bars = 2 * errors if errors.any() else None
+            curves[measure] = PanelCurve(layers, values, color, label, line, f"curve:{measure}", style, bars)
+    return curves
+
+
+def _cosines(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """Draw mean cosines between and within types over the layers: solid lines as measured, dashed lines adjusted."""
+    curves = _curves(rows, COSINES)
+    if not curves:
+        return {}
+    ranges = [
+        (curves[measure].values.min(), curves[measure].values.max(), what)
+        for measure, what in (("inter_type_cosine", "two types"), ("intra_type_cosine", "two rows of one type"))
+        if measure in curves
+    ]
+    panel = Panel("mean cosine", list(curves.values()), (-0.03, 1.03))
+    figure = panels_figure([panel], size=(WIDTH, HEIGHT), xlabel="layer", legend={"ncols": 2})
+    return {"contextual_cosines": Drawing("Cosines of words", figure, words("cosines", ranges))}
+
+
+def _dimensions(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """Draw Figure 9, the local intrinsic dimension over the layers, in one panel per set that is searched."""
+    lids = [row for row in rows if row["measure"] in LIDS]
+    panels, ratios = [], []
     for probes in (True, False):  # neighbors among all rows first, then those among the sample
-        curves = {key: _curve(rows, measure, probes=probes) for key, measure in LIDS.items()}
-        curves = {key: curve for key, curve in curves.items() if len(curve) > 1}
+        curves = _curves(lids, LIDS, probes=probes)
         if curves:
-            of_lid = (row for row in rows if row["measure"] in LIDS.values() and ("probes" in row["at"]) == probes)
-            sizes = {row["n"] for row in of_lid}
+            sizes = {row["n"] for row in lids if ("probes" in row["at"]) == probes}
             most = "up to " if len(sizes) > 1 else ""  # copies are left out, and layer 0 has many
-            panels[f"neighbors among {most}{max(sizes)} rows"] = curves
-    if panels:
-        null = [row["null_value"] for row in rows if row["measure"] == "lid" and row.get("null_value") is not None]
-        neighbors = next(row["at"].get("neighbours", STANDARD_K) for row in rows if row["measure"] in LIDS.values())
-        ratios = [
-            curves[metric, True][layer].value / point.value
-            for curves in panels.values()
-            for (metric, published), curve in curves.items()
-            for layer, point in curve.items()
-            if not published and layer in curves.get((metric, True), ())
-        ]
-        caption = words("dimension", min(null, default=None), neighbors, ratios)
-        drawn["contextual_dimension"] = Drawing("Local intrinsic dimension", dimension_figure(panels), caption)
+            title = f"neighbors among {most}{max(sizes)} rows"
+            panels.append(Panel("dimension", list(curves.values()), (0, None), title=title))
+        for plain, published in AS_PUBLISHED.items():
+            if {plain, published} <= curves.keys() and curves[plain].x == curves[published].x:
+                ratios += (curves[published].values / curves[plain].values).tolist()
+    if not panels:
+        return {}
+    null = [row["null_value"] for row in lids if row["measure"] == "lid" and row.get("null_value") is not None]
+    caption = words("dimension", min(null, default=None), lids[0]["at"].get("neighbours", STANDARD_K), ratios)
+    size = (WIDTH, 0.75 + 1.75 * len(panels))
+    figure = panels_figure(panels, size=size, xlabel="layer", legend={"ncols": 2})
+    return {"contextual_dimension": Drawing("Local intrinsic dimension", figure, caption)}
+
+
+def _silhouettes(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
+    """Draw the silhouettes of the clusters of each layer."""
     silhouettes = [row for row in rows if row["measure"] == "contextual.silhouette"]
-    if silhouettes:
-        by_k = [(row["at"].get("layer"), {int(k): value for k, value in row["tried"].items()}) for row in silhouettes]
-        counts = [int(row["value"]) for row in rows if row["measure"] == "contextual.clusters" and row["value"]]
-        caption = words("silhouettes", max(row["n"] for row in silhouettes), least, counts)
-        drawn["contextual_silhouettes"] = Drawing("How many clusters", silhouettes_figure(by_k, least), caption)
-    return drawn
-
-
-def _curve(rows: Iterable[Row], measure: str, *, probes: bool = False) -> Curve:
-    """Return the points of a measure by layer. With `probes`, neighbors of some rows are searched among all rows."""
-    return {
-        row["at"]["layer"]: Point(row["value"], row.get("standard_error") or 0.0)
-        for row in rows
-        if row["measure"] == measure
-        and row["value"] is not None
-        and isinstance(row["at"].get("layer"), int)
-        and ("probes" in row["at"]) == probes
-    }
-
-
-@styled
-def cosines_figure(curves: Mapping[str, Curve]) -> Figure:
-    """Draw mean cosines between and within types over the layers: solid lines as measured, dashed lines adjusted.
-
-    The keys of `curves` are "inter", "intra", "adjusted inter" and "adjusted intra".
-    """
-    figure, axes = new_axes()
-    for name, curve in curves.items():
-        inter, adjusted = name.endswith("inter"), name.startswith("adjusted")
-        between = "between types" if inter else "within types"
-        style: dict[str, Any] = {"linestyle": (0, (4, 1.5)), "markerfacecolor": "white"} if adjusted else {}
-        style |= {"color": INDIGO, "marker": "o"} if inter else {"color": WINE, "marker": "^"}
-        _plot(axes, curve, label=f"{between}, adjusted" if adjusted else between, gid=f"cosine:{name}", **style)
-    low = min((point.value for curve in curves.values() for point in curve.values()), default=0.0)
-    axes.set(xlabel="layer", ylabel="mean cosine", ylim=(min(-0.03, low - 0.03), 1.03))
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    return figure
-
-
-@styled
-def dimension_figure(panels: Mapping[str, Mapping[tuple[str, bool], Curve]]) -> Figure:
-    """Draw Figure 9: local intrinsic dimension over the layers; bars are two standard errors.
-
-    `panels` maps a title to a mapping from (metric, whether computed with the published convention) to a curve.
-    """
-    figure = Figure(figsize=(WIDTH, 0.75 + 1.75 * len(panels)), layout="constrained")
-    panel_axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, (title, curves) in zip(panel_axes, panels.items(), strict=True):
-        for (metric, published), curve in curves.items():
-            euclidean = metric == "euclidean"
-            style: dict[str, Any] = {"linestyle": (0, (1, 1.2)), "markerfacecolor": "white"} if published else {}
-            style |= {"color": INDIGO, "marker": "o"} if euclidean else {"color": GREEN, "marker": "^"}
-            label = f"{'Euclidean' if euclidean else metric}{', as published' if published else ''}"
-            _plot(axes, curve, label=label, gid=f"lid:{metric}:{published}", **style)
-        axes.set_title(title, loc="left")
-        axes.set_ylabel("dimension")
-    panel_axes[-1].set_ylim(bottom=0)  # applies to all panels, once all curves are drawn
-    panel_axes[-1].set_xlabel("layer")
-    figure.legend(*panel_axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    return figure
-
-
-def _plot(axes: Axes, curve: Curve, **style: Any) -> None:
-    """Plot a curve over the layers, with bars of two standard errors."""
-    layers = sorted(curve)
-    values, errors = ([getattr(curve[layer], key) for layer in layers] for key in ("value", "error"))
-    bars = 2 * np.array(errors) if any(errors) else None
-    axes.errorbar(layers, values, yerr=bars, markersize=3.5, markeredgewidth=0.9, elinewidth=0.9, **style)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if not silhouettes:
+        return {}
+    by_k = [(row["at"].get("layer"), {int(k): value for k, value in row["tried"].items()}) for row in silhouettes]
+    counts = [int(row["value"]) for row in rows if row["measure"] == "contextual.clusters" and row["value"]]
+    caption = words("silhouettes", max(row["n"] for row in silhouettes), least, counts)
+    return {"contextual_silhouettes": Drawing("How many clusters", silhouettes_figure(by_k, least), caption)}
 
 
 @styled
@@ -390,7 +342,8 @@ def sentences(runs: Sequence[tuple[str, Sequence[Row]]]) -> list[str]:
     """
     texts = []
     for name, rows in runs:
-        between, within, adjusted = (_ends(rows, COSINES[kind]) for kind in ("inter", "intra", "adjusted inter"))
+        names = ("inter_type_cosine", "intra_type_cosine", "contextual.adjusted_inter")
+        between, within, adjusted = (_ends(rows, measure) for measure in names)
         if between:
             texts.append(words("cone", name, between, within))
         if adjusted:

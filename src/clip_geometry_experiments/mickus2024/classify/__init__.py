@@ -20,7 +20,7 @@ from clip_geometry_experiments.kit.base import (
     origin_words,
     read_explanations,
 )
-from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
+from clip_geometry_experiments.kit.training import Checkpoint
 from clip_geometry_experiments.mickus2024.classify import training
 from clip_geometry_experiments.mickus2024.classify.figures import draw_classify, draw_tasks, first_relation, sentences
 from clip_geometry_experiments.mickus2024.classify.task import ClassifyConfig, Loaded, load
@@ -84,7 +84,6 @@ class Classify(Experiment):
         `key` is the key of the cell, which names the checkpoint. With `shuffled`, the labels are permuted at random,
         and only the measures that enter correlations are recorded.
         """
-        remove_finished_checkpoints(self.workspace.folder)
         config, loaded = self.config, self.loaded
         trainer = training.ClassificationTrainer(
             loaded.trained.shuffled(seed) if shuffled else loaded.trained,
@@ -130,7 +129,6 @@ class Classify(Experiment):
         return np.array(training.recorded_updates(self.config.updates, self.config.measure_every))
 
     def drawings(self) -> Mapping[str, Any]:
-        remove_finished_checkpoints(self.workspace.folder)
         return draw_classify(curves_of(self.finished_rows()), self._recorded)
 
     def origin(self) -> str:

@@ -11,7 +11,7 @@ from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.registry import library_versions
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
-from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
+from clip_geometry_experiments.kit.training import Checkpoint
 from clip_geometry_experiments.report.figures import FigureEntry, save_drawings
 from clip_geometry_experiments.rudman2024.finetune import measuring, training
 from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune, draw_tasks, sentences
@@ -74,7 +74,6 @@ class Finetune(Experiment):
 
     def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
         """Train with one method and seed and return result rows; `key`, the cell's key, names the checkpoint."""
-        remove_finished_checkpoints(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config = self.config
         validation = self.examples[1]
@@ -128,7 +127,6 @@ class Finetune(Experiment):
         return with_options(self.config.model.model, self.config.model.options())
 
     def drawings(self) -> Mapping[str, Any]:
-        remove_finished_checkpoints(self.workspace.folder)
         return draw_finetune(self.finished_rows())
 
     def origin(self) -> str:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.display.origin import with_options
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.hf import load_tokenizer
 from clip_geometry.encoders.hub import load_state_dict, read_state_dict
@@ -21,18 +20,17 @@ from clip_geometry.encoders.runtime import inference, resolve_device
 from clip_geometry.evaluate import ensemble
 from clip_geometry.registry import library_versions
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import Cell, experiments, read_explanations
+from clip_geometry_experiments.kit.base import Cell, dataset_words, experiments, read_explanations
 from clip_geometry_experiments.kit.clip_training import (
     ZERO_SHOT,
     Place,
     TrainingStudy,
-    data_words,
     loss_record,
     share_record,
     state_record,
 )
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, parallel
-from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
+from clip_geometry_experiments.kit.training import Checkpoint
 from clip_geometry_experiments.studies.distillation import training
 from clip_geometry_experiments.studies.distillation.figures import draw_distillation, sentences
 from clip_geometry_experiments.studies.distillation.training import (
@@ -241,19 +239,9 @@ class Distillation(TrainingStudy):
         return "trajectory" not in row or row["measure"] not in (COSINE, ZERO_SHOT)
 
     def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        return {
-            "teacher": with_options(config.teacher.model, self._teacher_options),
-            "languages": ", ".join(config.languages),
-            "trained on": data_words(config.data),
-            "measured on": data_words(config.measured),
-            "tested on": data_words(config.tested),
-            "states measured": len(self.steps),
-            "model": f"mclip:{self.model_folder}",
-        }
+        return {**super().facts(), "model": f"mclip:{self.model_folder}"}
 
     def drawings(self) -> Mapping[str, Any]:
-        remove_finished_checkpoints(self.workspace.folder)
         return draw_distillation(self.finished_rows())
 
     @classmethod
@@ -264,7 +252,7 @@ class Distillation(TrainingStudy):
     def origin(self) -> str:
         config = self.config
         return (
-            f"{data_words(config.measured)}; the saved student and its teacher on {data_words(config.tested)}. "
+            f"{dataset_words(config.measured)}; the saved student and its teacher on {dataset_words(config.tested)}. "
             f"Teacher: {config.teacher.model}; pipeline: none; seed {config.seed}."
         )
 

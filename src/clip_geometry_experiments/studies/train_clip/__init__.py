@@ -18,10 +18,9 @@ from clip_geometry.files import sha256_of
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row, read_rows
-from clip_geometry_experiments.kit.base import Cell, experiments, numbered_labels, read_explanations
+from clip_geometry_experiments.kit.base import Cell, dataset_words, experiments, numbered_labels, read_explanations
 from clip_geometry_experiments.kit.clip_training import (
     TrainingStudy,
-    data_words,
     loss_record,
     share_record,
     state_record,
@@ -30,7 +29,6 @@ from clip_geometry_experiments.kit.training import (
     FULL,
     Checkpoint,
     curves_of,
-    remove_finished_checkpoints,
     resolve_precision,
 )
 from clip_geometry_experiments.report.figures import Drawing, FigureEntry, save_drawings
@@ -203,17 +201,7 @@ class TrainClip(TrainingStudy):
         return row["measure"] not in ("train_clip.pearson", "train_clip.spearman")
 
     def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        return {
-            "architecture": str(config.architecture),
-            "arm": self.label(),
-            "trained on": data_words(config.data),
-            "measured on": data_words(config.measured),
-            "tested on": None if config.tested is None else data_words(config.tested),
-            "trained in": self._precision,
-            "states measured": len(self.steps),
-            "model": config.recorded or f"local-dir:{self.model_folder}",
-        }
+        return {**super().facts(), "model": self.config.recorded or f"local-dir:{self.model_folder}"}
 
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
@@ -228,7 +216,6 @@ class TrainClip(TrainingStudy):
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Return the figures of one training; the figures of a sweep are drawn side by side by `together`."""
-        remove_finished_checkpoints(self.workspace.folder)
         return [] if group else super().figures(folder, prefix=prefix)
 
     def drawings(self) -> dict[str, Drawing]:
@@ -250,7 +237,7 @@ class TrainClip(TrainingStudy):
         if config.class_captions:
             chance += f"{config.class_captions:.0%} of the training captions name the class only; "
         return (
-            f"{data_words(config.measured)}; {chance}{config.architecture}, pipeline: normalize, "
+            f"{dataset_words(config.measured)}; {chance}{config.architecture}, pipeline: normalize, "
             f"batch norm: {config.batch_norm}; seed {config.seed}."
         )
 
