@@ -1,9 +1,9 @@
 """Tasks of texts: GLUE, SNLI, SST-5, sentence polarity, captions of scenes, STS-B, SQuAD, and the user's own tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -243,52 +243,24 @@ base.tasks.add("table", base.TaskEntry(TableConfig, load_table))
 
 
 @dataclass(frozen=True, eq=False)
-class ScoredPairs:
-    """Pairs of sentences, each with a score.
+class TargetTask:
+    """Pairs of texts whose targets are not classes: sentences with a score, or questions with an answer in a passage.
 
     Attributes:
         name: Name of the task.
-        texts: The pairs.
-        scores: (n,) float64.
-        revision: Hash that changes if a pair or a score changes.
-        dropped: Number of pairs without a score, which are left out.
+        texts: The pairs: two sentences, or a question and its passage.
+        targets: (n,) scores, float64, or the index of the first character of the first answer in the passage, int64.
+        revision: Hash that changes if a text or a target changes.
+        answers: The accepted answers to each question.
+        dropped: Number of pairs without a target, which are left out.
     """
 
     name: str
     texts: tuple[tuple[str, str], ...]
-    scores: np.ndarray
+    targets: np.ndarray
     revision: str
+    answers: tuple[tuple[str, ...], ...] = ()
     dropped: int = 0
-
-
-class Answer(NamedTuple):
-    """The text of an answer, and the index of its first character in the passage."""
-
-    text: str
-    start: int
-
-
-class Question(NamedTuple):
-    """A question with its answers in a passage, of which there is at least one."""
-
-    question: str
-    passage: str
-    answers: tuple[Answer, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Questions:
-    """Questions that are answered by spans of a passage.
-
-    Attributes:
-        name: Name of the task.
-        questions: The questions.
-        revision: Hash that changes if a question changes.
-    """
-
-    name: str
-    questions: tuple[Question, ...]
-    revision: str
 
 
 class StsbConfig(base.FileTaskConfig):
@@ -302,7 +274,7 @@ class StsbConfig(base.FileTaskConfig):
     split: str = "train"
 
 
-def load_stsb(config: StsbConfig) -> ScoredPairs:
+def load_stsb(config: StsbConfig) -> TargetTask:
     """Load the scored pairs.
 
     Raises:
@@ -328,7 +300,8 @@ def load_stsb(config: StsbConfig) -> ScoredPairs:
         raise InputError(f"all {len(scores)} scores in {table.path} are equal; expected scores from 0 to 5")
     first, second = (texts_of(table, name) for name in SENTENCES)
     texts = tuple((first[row], second[row]) for row in rows)
-    return ScoredPairs(config.name, texts, scores, digest([texts, scores.tolist()]), labels.count(None))
+    revision = digest([texts, scores.tolist()])
+    return TargetTask(config.name, texts, scores, revision, dropped=labels.count(None))
 
 
 base.tasks.add("stsb", base.TaskEntry(StsbConfig, load_stsb, "score"))
@@ -349,41 +322,37 @@ class SquadConfig(base.FileTaskConfig):
     split: str = "train"
 
 
-def load_squad(config: SquadConfig) -> Questions:
-    """Load the questions.
+def load_squad(config: SquadConfig) -> TargetTask:
+    """Load the questions that have an answer.
 
     Raises:
         InputError: If an answer is not at its position in the passage, or if there are no questions with an answer.
     """
     table = base.published_table(config, f"text/squad_{config.split}.parquet", ("rajpurkar/squad", None))
-    answered = [question for question in _read_questions(table) if question.answers]
-    questions = tuple(base.spread(answered, config.limit))
-    if not questions:
-        raise InputError(f"{table.path} holds no questions with an answer; expected at least one")
-    for question, passage, answers in questions:
+    base.require_columns(table, SQUAD_COLUMNS)
+    questions = []
+    for question, passage, given in zip(*(table.values(name) for name in SQUAD_COLUMNS), strict=True):
+        try:
+            answers = [
+                (str(text), int(start)) for text, start in zip(given["text"], given["answer_start"], strict=True)
+            ]
+        except (KeyError, TypeError, ValueError):
+            raise InputError(
+                f"{table.path} has answers that are not two lists 'text' and 'answer_start' of equal length"
+            ) from None
         for text, start in answers:
             if not text or start < 0 or passage[start : start + len(text)] != text:
                 raise InputError(
                     f"the answer {text!r} to {question!r} is not at character {start} of its passage; correct the file"
                 )
-    return Questions(config.name, questions, digest(questions))
-
-
-def _read_questions(table: Table) -> Iterator[Question]:
-    """Yield the questions of a table in the format of SQuAD 1.1."""
-    base.require_columns(table, SQUAD_COLUMNS)
-    for question, passage, answers in zip(*(table.values(name) for name in SQUAD_COLUMNS), strict=True):
-        if not (isinstance(question, str) and isinstance(passage, str) and isinstance(answers, Mapping)):
-            raise InputError(
-                f"{table.path} has a question, context or answers of a wrong type; expected the types of SQuAD 1.1"
-            )
-        try:
-            pairs = zip(answers["text"], answers["answer_start"], strict=True)
-            yield Question(question, passage, tuple(Answer(str(text), int(start)) for text, start in pairs))
-        except (KeyError, TypeError, ValueError):
-            raise InputError(
-                f"{table.path} has answers that are not two lists 'text' and 'answer_start' of equal length"
-            ) from None
+        if answers:
+            questions.append(((question, passage), answers))
+    if not questions:
+        raise InputError(f"{table.path} holds no questions with an answer; expected at least one")
+    texts, answers = zip(*base.spread(questions, config.limit), strict=True)
+    starts = np.array([first[1] for first, *_ in answers], dtype=np.int64)
+    accepted = tuple(tuple(text for text, _ in of_question) for of_question in answers)
+    return TargetTask(config.name, texts, starts, digest([texts, answers]), accepted)
 
 
 base.tasks.add("squad", base.TaskEntry(SquadConfig, load_squad, "span"))

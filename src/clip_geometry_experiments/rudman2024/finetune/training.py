@@ -28,7 +28,6 @@ from clip_geometry_experiments.rudman2024.finetune.model import (
 )
 from clip_geometry_experiments.tasks import Task, TaskConfig, load_task
 from clip_geometry_experiments.tasks.items import held_out
-from clip_geometry_experiments.tasks.text import ScoredPairs
 
 LENGTH, WINDOW = 128, 384  # default number of tokens per input
 PARTS = ("input_ids", "token_type_ids")  # inputs of a transformer besides the mask
@@ -81,12 +80,8 @@ def load_examples(config: TaskConfig) -> Examples:
     if isinstance(loaded, Task):
         texts = tuple(tuple(loaded.items[item] for item in example) for example in loaded.examples)
         return Examples(name, "class", texts, loaded.labels, loaded.class_names, loaded.revision, split)
-    if isinstance(loaded, ScoredPairs):
-        return Examples(name, "score", loaded.texts, loaded.scores, (), loaded.revision, split)
-    texts = tuple((question.question, question.passage) for question in loaded.questions)
-    starts = np.array([question.answers[0].start for question in loaded.questions], dtype=np.int64)
-    answers = tuple(tuple(answer.text for answer in question.answers) for question in loaded.questions)
-    return Examples(name, "span", texts, starts, (), loaded.revision, split, answers)
+    kind = "span" if loaded.answers else "score"
+    return Examples(name, kind, loaded.texts, loaded.targets, (), loaded.revision, split, loaded.answers)
 
 
 def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
