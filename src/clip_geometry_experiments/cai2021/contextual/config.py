@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -13,7 +13,7 @@ from clip_geometry.encoders import encoder_revision
 from clip_geometry.measuring.views import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry_experiments.kit.base import Model, RunConfig, RunFolder, Source
+from clip_geometry_experiments.kit.base import Model, RunConfig, RunFolder, Source, distinct
 from clip_geometry_experiments.kit.stored import check_sources
 from clip_geometry_experiments.kit.word_vectors import WordsConfig, find, read_words
 
@@ -40,7 +40,7 @@ class ContextualConfig(RunConfig):
 
     model: Model | None = None
     data: Source | None = None
-    layers: tuple[int, ...] = ()
+    layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], distinct("layers")] = ()
     fold_case: bool = False
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
@@ -54,8 +54,6 @@ class ContextualConfig(RunConfig):
     @model_validator(mode="after")
     def _known_source(self) -> Self:
         """Check that model, data, layers and probes fit together."""
-        if len(set(self.layers)) < len(self.layers) or any(layer < 0 for layer in self.layers):
-            raise InputError(f"layers = {list(self.layers)}; expected different numbers from 0 (the embeddings) on")
         if isinstance(self.model, WordsConfig):  # the vectors of a vocabulary
             if self.data is not None or self.layers:
                 raise InputError("words:PATH uses all words of its file; leave data and layers out")

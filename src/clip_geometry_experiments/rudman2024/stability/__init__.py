@@ -17,7 +17,7 @@ from clip_geometry.geometry import isoscore, isoscore_star
 from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
+from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, distinct, experiments, read_explanations
 from clip_geometry_experiments.kit.training import context
 from clip_geometry_experiments.rudman2024.stability.figures import draw_stability, tell
 
@@ -122,7 +122,7 @@ class StabilityConfig(RunConfig):
         table_zetas: Values of ζ shown in the table and in the second figure.
     """
 
-    clouds: tuple[CloudConfig, ...] = Field(min_length=1)
+    clouds: Annotated[tuple[CloudConfig, ...], Field(min_length=1), distinct("clouds", "name")]
     d: int = Field(default=128, ge=2)
     sizes: tuple[Annotated[int, Field(ge=4)], ...] = Field(
         default=(8, 16, 32, 64, 128, 256, 512, 1024, 2048), min_length=1
@@ -137,13 +137,11 @@ class StabilityConfig(RunConfig):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        """Check that the sizes and zetas of the table are measured, and that clouds have distinct names."""
+        """Check that the sizes and zetas of the table are measured."""
         for key, known in (("sizes", self.sizes), ("zetas", self.zetas)):
             unknown = set(getattr(self, f"table_{key}")) - set(known)
             if unknown:
                 raise InputError(f"table_{key} has {min(unknown)}, which is not one of the {key} {list(known)}")
-        if len({cloud.name for cloud in self.clouds}) < len(self.clouds):
-            raise InputError("two clouds have the same name; give each its own name")
         return self
 
 

@@ -22,7 +22,7 @@ from clip_geometry.encoders.hf.text import mean_pooling
 from clip_geometry.evaluate import ensemble
 from clip_geometry.files import write_atomically
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.kit.base import Data, Model, RunConfig, RunFolder
+from clip_geometry_experiments.kit.base import Data, Model, RunConfig, RunFolder, changed
 from clip_geometry_experiments.kit.clip_training import (
     OptimizerConfig,
     Place,
@@ -31,7 +31,7 @@ from clip_geometry_experiments.kit.clip_training import (
     with_a_place,
     zero_shot_by_class,
 )
-from clip_geometry_experiments.kit.languages import aligned, changed, parallel
+from clip_geometry_experiments.kit.languages import aligned, parallel
 from clip_geometry_experiments.kit.training import Trainer
 
 
