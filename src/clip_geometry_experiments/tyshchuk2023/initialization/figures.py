@@ -40,7 +40,6 @@ PLACES = {
     "attention branch": {"attention": 0.5},
 }  # fmt: skip
 TOWER = ["modality", "mode"]
-NUMBERS = ["value", "predicted", "predicted_from_start"]
 WORDS = Words(Path(__file__).with_name("words.j2"))
 # curve in a panel → its line style; its color shows the modality
 LINES = {
@@ -49,31 +48,19 @@ LINES = {
     "MLP branch": (0, (5, 1.5)),
     "attention branch": (0, (1, 1.2)),
 }
-# curve → the prediction drawn on it, and the marker of the prediction
-PREDICTIONS = {"stream": ("predicted_from_start", "x"), "MLP branch": ("predicted", "o")}
-MARKS = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "zorder": 4}
 WITHOUT = {"linewidth": 4, "zorder": 1}  # wide and pale because it lies under the stream
 
 
 def layer_curves(table: Frame) -> Figure:
-    """Draw one panel per tower: measured values as lines, predictions as markers.
-
-    Bands are one standard deviation over seeds.
-    """
+    """Draw the average cosine after each operation, one panel per tower; bands are standard deviations over seeds."""
     panels = []
     for (modality, mode), tower in table[table.layer.notna()].groupby(TOWER, sort=False):
         drawn = []
         for name, line in LINES.items():
-            places, values = _curve(tower[~tower.zero], name, "value")
+            places, values = _curve(tower[~tower.zero], name)
             if len(places):
                 drawn.append(PanelCurve(places, values, COLOR[modality], name, line, f"{name}:{modality}"))
-        for name, (number, marker) in PREDICTIONS.items():
-            places, values = _curve(tower[~tower.zero], name, number)
-            if len(places):
-                label, gid = f"{name}, predicted", f"{name} predicted:{modality}"
-                style = {"marker": marker, **MARKS}
-                drawn.append(PanelCurve(places, values.mean(axis=0), INK, label, "none", gid, style))
-        places, values = _curve(tower[tower.zero], "stream", "value")
+        places, values = _curve(tower[tower.zero], "stream")
         gid = f"without:{modality}"
         drawn.append(PanelCurve(places, values.mean(axis=0), "#C9CFD6", "stream, zero biases", "-", gid, WITHOUT))
         panels.append(Panel("average cosine", drawn, (-0.05, 1.05), title=_title(modality, mode)))
@@ -85,14 +72,14 @@ def layer_curves(table: Frame) -> Figure:
     return figure
 
 
-def _curve(tower: Frame, name: str, number: str) -> tuple[NDArray, NDArray]:
-    """Return x places and values (seeds, places) of one of NUMBERS; both are empty if the tower lacks the curve."""
+def _curve(tower: Frame, name: str) -> tuple[NDArray, NDArray]:
+    """Return x places and values (seeds, places) of a curve; both are empty if the tower lacks the curve."""
     # a block of a fresh ResNet without a shortcut is the identity, so that its ReLU changes nothing
     idle = (tower.operation == "residual") & ~tower.layer.isin(tower.layer[tower.operation == "shortcut"])
     # NaN where the operation is not part of the line
     places = tower.layer - tower.operation.map(PLACES[name]).astype(float)
     drawn = places.notna() & tower.value.notna() & ~idle
-    pivot = tower[drawn].pivot_table(index="seed", columns=places[drawn], values=number)
+    pivot = tower[drawn].pivot_table(index="seed", columns=places[drawn], values="value")
     return pivot.columns.to_numpy(float), pivot.to_numpy(float)
 
 
@@ -187,7 +174,7 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
 
 
 def tell(rows: Sequence[Row]) -> list[str]:
-    """Say how narrow the cones of untrained models are, how biases affect them, and how close theory comes."""
+    """Say how narrow the cones of untrained models are, and how biases affect them."""
     table = table_of(rows)
     cosines = over_seeds(table)
     sentences = []
@@ -200,8 +187,7 @@ def tell(rows: Sequence[Row]) -> list[str]:
                 ascending.append((short_name(tower.model) + mode, tower.text))
             ranges.append((modality, ascending))
         sentences.append(WORDS("cones", zero, ranges, half.null.max(), half.seeds.max()))
-    mlps = table[~table.zero & (table.operation == "mlp")]
-    return [*sentences, WORDS("theory", (mlps.value - mlps.predicted).abs().max())]
+    return sentences
 
 
 def table_of(rows: Iterable[Row]) -> Frame:
@@ -216,7 +202,7 @@ def table_of(rows: Iterable[Row]) -> Frame:
             "layer": row["at"].get("layer", np.nan),
             "operation": row["at"].get("operation", ""),
             "data": f"{row['n']} {row['at']['modality']}s of {with_options(row['dataset'], row['data_options'])}",
-            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "null_value")},
+            **{key: np.nan if row.get(key) is None else row[key] for key in ("value", "null_value")},
             "row": row,
         }
         for row in rows

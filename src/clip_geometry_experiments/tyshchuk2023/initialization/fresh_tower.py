@@ -1,13 +1,9 @@
-"""Freshly initialized towers: embeddings, and the average cosine after each operation, measured and predicted."""
+"""Freshly initialized towers: embeddings, and the average cosine after each operation."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
-from scipy.special import gammaln
-from torch import Tensor
 
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding.store import indices_within
@@ -20,98 +16,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.base import data_options
-from clip_geometry_experiments.tyshchuk2023.initialization.trace import AffineMeans, Norm, Operation, Trace, trace
-
-TERMS = 128  # terms of the series in Hermite polynomials
-NODES = 256  # quadrature nodes on each side of 0, where activations may have a kink
-REACH = 12.0  # integration range in standard deviations; the weight beyond it is 1e-32
-
-Kernel = Float[Tensor, "n n"]
-
-
-def kernel(rows: Float[Tensor, "n d"]) -> Kernel:
-    """Return the kernel K_ab = ⟨x_a, x_b⟩/d. Zero rows are allowed."""
-    rows = rows.double()
-    return rows @ rows.T / rows.shape[1]
-
-
-def kernel_average_cosine(K: Kernel) -> float | None:
-    """Return the mean cosine over all pairs of different rows, the mean over a ≠ b of K_ab / √(K_aa K_bb).
-
-    It is None if a row is zero.
-    """
-    variance, n = K.diagonal(), len(K)
-    if not bool((variance > 0).all()):
-        return None
-    return float(((K / _scale(variance)).sum() - n) / (n * (n - 1)))
-
-
-def linear(K: Kernel, *, fan_in: int, weight: float, bias: float) -> Kernel:
-    """Return the kernel after x ↦ W x + b: fan_in · weight · K + bias.
-
-    `weight` and `bias` are the mean squares of the entries of W and b, which are independent of each other and have
-    mean zero. A bias adds the same value to all entries of K and so raises all cosines; without a bias they do not
-    change.
-    """
-    return fan_in * weight * K + bias
-
-
-def activation(K: Kernel, function: Callable[[Tensor], Tensor]) -> Kernel:
-    """Return the kernel after x ↦ φ(x), applied to each coordinate.
-
-    It is E φ(u_a) φ(u_b) for Gaussian (u_a, u_b) with mean zero and covariance K. By Mehler's formula this equals
-    Σ_k c_k(a) c_k(b) ρ_ab^k with c_k(a) = E φ(√K_aa z) h_k(z), where h_k are the orthonormal Hermite polynomials and ρ
-    are the cosines. The coefficients come from Gauss-Legendre quadrature on each side of 0. The part of E φ² that the
-    first TERMS coefficients leave out is added as one further power of ρ, so that the diagonal is exact. Off the
-    diagonal, the error is at rounding level for polynomials, GELU, QuickGELU and tanh with variances about 1, and below
-    1e-4 E φ² where φ has a kink at 0.
-    """
-    z, hermite, weights = _quadrature()
-    values = function((K.diagonal().sqrt()[:, None] * z).to(torch.float64))
-    coefficients = values @ hermite
-    left = ((values.square() @ weights) - coefficients.square().sum(1)).clamp(min=0).sqrt()
-    cosines = _cosines(K)
-    power, total = torch.ones_like(K), torch.zeros_like(K)
-    for column in (*coefficients.T, left):
-        total += torch.outer(column, column) * power
-        power *= cosines
-    return total
-
-
-def layer_norm(K: Kernel, mean: Float[Tensor, " n"], *, eps: float) -> Kernel:
-    """Return the kernel after each row is centered over its coordinates and divided by its standard deviation.
-
-    The result is (K_ab − m_a m_b)/√((v_a + eps)(v_b + eps)) with v_a = K_aa − m_a². The kernel does not determine the
-    means m. After a layer with weights of mean zero, m is of size 1/√d, and zeros can be passed. Where the rows contain
-    a positional or class embedding, pass `rows.mean(1)`.
-    """
-    K = K - torch.outer(mean, mean).to(K)
-    return K / _scale(K.diagonal() + eps)
-
-
-def _scale(variance: Float[Tensor, " n"]) -> Kernel:
-    root = variance.sqrt()
-    return torch.outer(root, root)
-
-
-def _cosines(K: Kernel) -> Kernel:
-    """Return the cosines, 0 for zero rows: their activations are constant and enter no power of the cosine."""
-    scale = _scale(K.diagonal())
-    cosines = torch.where(scale > 0, K / scale.clamp(min=torch.finfo(K.dtype).tiny), 0.0).clamp(-1, 1)
-    return cosines.fill_diagonal_(1.0)
-
-
-def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
-    """Return nodes z (q,), the matrix (q, TERMS) of ω_i h_k(z_i) from function values to coefficients, and ω (q,)."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    half = (nodes + 1) * REACH / 2
-    z = np.concatenate([-half[::-1], half])
-    weights = np.concatenate([weights[::-1], weights]) * REACH / 2
-    weights *= np.exp(-np.square(z) / 2) / np.sqrt(2 * np.pi)
-    lengths = np.exp(gammaln(np.arange(1, TERMS + 1)) / 2)  # √k! normalizes the k-th polynomial
-    hermite = np.polynomial.hermite_e.hermevander(z, TERMS - 1) / lengths
-    return torch.from_numpy(z), torch.from_numpy(hermite * weights[:, None]), torch.from_numpy(weights)
-
+from clip_geometry_experiments.tyshchuk2023.initialization.trace import Trace, trace
 
 CONE = ("average_cosine", "min_pairwise_cosine", "cone_mean_cosine", "cone_min_cosine", "cone_half_angle")
 PARTITION = (
@@ -184,10 +89,9 @@ def _embedding_rows(embeddings: Embeddings, seed: int) -> Iterator[Row]:
 
 
 def _operation_rows(traced: Trace, embeddings: Embeddings, seed: int) -> Iterator[Row]:
-    """Return the average cosine after each operation, as measured and as predicted by theory."""
+    """Return the average cosine after each operation."""
     shared = MeasuredSets({embeddings.modality: embeddings}, (), seed=seed, blocks=0).context()
-    near, far = predicted_cosines(traced), predicted_cosines(traced, from_start=True)
-    for operation, rows, from_before, from_start in zip(traced.operations, traced.rows, near, far, strict=True):
+    for operation, rows in zip(traced.operations, traced.rows, strict=True):
         number: dict[str, Any]
         try:
             number = {"value": float(average_cosine(rows))}
@@ -198,56 +102,7 @@ def _operation_rows(traced: Trace, embeddings: Embeddings, seed: int) -> Iterato
             **shared,
             "measure": "average_cosine",
             **number,
-            "predicted": from_before,
-            "predicted_from_start": from_start,
             "n": len(rows),
             "d": rows.shape[1],
             "at": {"modality": embeddings.modality, "layer": operation.layer, "operation": operation.name},
         }
-
-
-class KernelState(NamedTuple):
-    """Kernel (n, n) of n rows, and the mean (n,) of each row over its coordinates, which only layer norm uses."""
-
-    kernel: Tensor
-    mean: Tensor
-
-
-def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float | None]:
-    """Predict the average cosine after each operation by the kernel recursion.
-
-    Weights and biases enter through their mean squares. The prediction is None where the theory does not apply.
-
-    Args:
-        trace: The operations of a tower and the rows after each one.
-        from_start: Start each operation from the prediction for the previous one instead of from the measured rows, so
-            that errors accumulate and only embedding and attention are measured.
-    """
-    states: list[KernelState] = []
-    cosines: list[float | None] = []
-    for operation, rows in zip(trace.operations, trace.rows, strict=True):
-        measured = KernelState(kernel(rows), rows.double().mean(1))
-        if not operation.sources:
-            states.append(measured)
-            cosines.append(None)
-            continue
-        expected = after(operation, [states[k] for k in operation.sources])
-        states.append(expected if from_start else measured)
-        cosines.append(kernel_average_cosine(expected.kernel))
-    return cosines
-
-
-def after(operation: Operation, sources: list[KernelState]) -> KernelState:
-    """Return the predicted state after an operation on the sum of its sources."""
-    kernel, mean = sources[0]
-    for source in sources[1:]:
-        kernel, mean = kernel + source.kernel, mean + source.mean  # the cross terms with a fresh branch average out
-    for step in operation.steps:
-        if isinstance(step, Norm):
-            kernel = layer_norm(kernel, mean, eps=step.eps)
-        elif isinstance(step, AffineMeans):
-            kernel = linear(kernel, fan_in=step.fan_in, weight=step.weight, bias=step.bias)
-        else:
-            kernel = activation(kernel, step)
-        mean = torch.zeros_like(mean)  # weights have mean zero
-    return KernelState(kernel, mean)

@@ -1,7 +1,7 @@
 """Recording of the output of each operation of a tower (embedding, norm, attention, MLP, …) in one forward pass.
 
-For each kind of open_clip tower, this module knows where its operations lie in the model and, as far as wide-network
-theory applies, what they do to the rows. Other towers raise InputError.
+For each kind of open_clip tower, this module knows where its operations lie in the model. Other towers raise
+InputError.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,42 +16,6 @@ from torch import Tensor, nn
 from clip_geometry.encoders.base import Encoder, Tokens
 from clip_geometry.registry import InputError
 
-# --- operations and what they do to rows
-
-
-@dataclass(frozen=True)
-class Norm:
-    """Layer normalization without its gain and bias, which follow as an `AffineMeans`."""
-
-    eps: float
-
-
-@dataclass(frozen=True)
-class AffineMeans:
-    """The map x ↦ W x + b, described by the mean squares of the entries of W and b.
-
-    A wide fresh network depends only on these.
-    """
-
-    fan_in: int
-    weight: float
-    bias: float = 0.0
-
-    @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, *, fan_in: int) -> "AffineMeans":
-        """Describe the map with this weight and bias."""
-        return cls(fan_in, _mean_square(weight), 0.0 if bias is None else _mean_square(bias))
-
-    @classmethod
-    def linear(cls, linear: nn.Linear) -> "AffineMeans":
-        return cls.of(linear.weight, linear.bias, fan_in=linear.in_features)
-
-
-def _mean_square(values: Tensor) -> float:
-    return float(values.detach().double().square().mean())
-
-
-Step = Norm | AffineMeans | Callable[[Tensor], Tensor]
 Take = Callable[[Tensor], Tensor]  # takes one row per input from a hidden state
 
 
@@ -59,17 +23,13 @@ Take = Callable[[Tensor], Tensor]  # takes one row per input from a hidden state
 class Operation:
     """One operation of a tower; its rows are the input or the output of `module` (None means the tower's result).
 
-    `layer` is 0 before the first block, the number of the block inside it, and one more after the last block. `sources`
-    holds the indices of the operations whose sum is the input, and is empty where theory makes no prediction. `steps`
-    are applied to that sum.
+    `layer` is 0 before the first block, the number of the block inside it, and one more after the last block.
     """
 
     layer: int
     name: str
     module: nn.Module | None
     side: Literal["input", "output"] = "output"
-    sources: tuple[int, ...] = ()
-    steps: tuple[Step, ...] = ()
 
     def hook(self, keep: Callable[[Tensor], None]) -> Any:
         """Call `keep` with the operation's rows in every forward pass until the returned handle is removed."""
@@ -142,8 +102,8 @@ def _image(visual: Any) -> list[Operation]:
     """Return the operations of a vision transformer, from the embedded patches to the projection."""
     start = [Operation(0, "embedding", visual.ln_pre, "input")]
     if not isinstance(visual.ln_pre, nn.Identity):
-        start.append(_normalization(0, visual.ln_pre, 0))
-    return _transformer(start, visual.transformer, visual.ln_post, visual.proj)
+        start.append(Operation(0, "normalisation", visual.ln_pre))
+    return _transformer(start, visual.transformer, visual.ln_post)
 
 
 def _text(model: Any) -> tuple[list[Operation], Callable[[Any], Take]]:
@@ -161,43 +121,30 @@ def _text(model: Any) -> tuple[list[Operation], Callable[[Any], Take]]:
         return take
 
     start = [Operation(0, "embedding", model.transformer.resblocks[0], "input")]
-    return _transformer(start, model.transformer, model.ln_final, model.text_projection), pooling
+    return _transformer(start, model.transformer, model.ln_final), pooling
 
 
-def _transformer(start: list[Operation], transformer: Any, final: Any, projection: Any) -> list[Operation]:
+def _transformer(start: list[Operation], transformer: Any, final: Any) -> list[Operation]:
     """Return the operations of a transformer: x + f(norm(x)) twice per block, then the norm `final` and the projection.
 
     The last operation of `start` yields the stream x.
     """
     operations = list(start)
     for layer, block in enumerate(transformer.resblocks, start=1):
-        n = len(operations)  # number of the block's first operation
-        mlp = block.mlp
-        steps = (AffineMeans.linear(mlp.c_fc), mlp.gelu, AffineMeans.linear(mlp.c_proj))
         operations += [
-            _normalization(layer, block.ln_1, n - 1, "attention "),
+            Operation(layer, "attention normalisation", block.ln_1),
             Operation(layer, "attention", block.ls_1),
-            Operation(layer, "attention residual", block.ln_2, "input", (n - 1, n + 1)),
-            _normalization(layer, block.ln_2, n + 2, "mlp "),
-            Operation(layer, "mlp", block.ls_2, "output", (n + 3,), steps),
-            Operation(layer, "mlp residual", block, "output", (n + 2, n + 4)),
+            Operation(layer, "attention residual", block.ln_2, "input"),
+            Operation(layer, "mlp normalisation", block.ln_2),
+            Operation(layer, "mlp", block.ls_2),
+            Operation(layer, "mlp residual", block),
         ]
     end = len(transformer.resblocks) + 1
-    operations.append(_normalization(end, final, len(operations) - 1))
-    step = AffineMeans.of(projection, None, fan_in=len(projection))
-    return [*operations, Operation(end, "projection", None, "output", (len(operations) - 1,), (step,))]
-
-
-def _normalization(layer: int, norm: Any, source: int, prefix: str = "") -> Operation:
-    steps = (Norm(norm.eps), AffineMeans.of(norm.weight, norm.bias, fan_in=1))
-    return Operation(layer, f"{prefix}normalisation", norm, "output", (source,), steps)
+    return [*operations, Operation(end, "normalisation", final), Operation(end, "projection", None)]
 
 
 def _resnet(visual: Any) -> list[Operation]:
-    """Return the operations of a ResNet, without predictions.
-
-    Convolutions mix positions, so the rows, which are means over positions, do not determine the rows after them.
-    """
+    """Return the operations of a ResNet, whose rows are means over the positions."""
     operations = []
     for k in (1, 2, 3):
         parts = {"convolution": "conv", "normalisation": "bn", "activation": "act"}
