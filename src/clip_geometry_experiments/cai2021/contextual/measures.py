@@ -28,27 +28,25 @@ class AdjustedCosines(NamedTuple):
     """Adjusted cosines of the clusters.
 
     `inter` and `intra` hold one value per cluster, NaN if it has none (because of a single type, or no type with two
-    rows). `sizes` holds the number of rows of each cluster. `left_out` counts the rows equal to the mean of their
+    rows). `left_out` counts the rows equal to the mean of their
     cluster, which have no direction once it is subtracted.
     """
 
     inter: NDArray[np.float64]
     intra: NDArray[np.float64]
-    sizes: NDArray[np.integer]
     left_out: int
 
-    def mean(self, which: str, *, weighted: bool = False) -> float:
+    def mean(self, which: str) -> float:
         """Return the mean of "inter" or "intra" over the clusters that have a value.
 
-        Each cluster counts once, as in the authors' code, or by its number of rows with `weighted`. Raises InputError
-        if no cluster has a value.
+        Each cluster counts once, as in the authors' code. Raises InputError if no cluster has a value.
         """
         values = getattr(self, which)
         known = ~np.isnan(values)
         if not known.any():
             needed = "rows of two types" if which == "inter" else "two rows of one type"
             raise InputError(f"none of the {len(values)} clusters has {needed} once its mean is subtracted")
-        return float(np.average(values[known], weights=self.sizes[known] if weighted else None))
+        return float(values[known].mean())
 
 
 def adjusted_type_cosines(x: np.ndarray, types: Labels, clusters: np.ndarray) -> AdjustedCosines:
@@ -69,7 +67,7 @@ def adjusted_type_cosines(x: np.ndarray, types: Labels, clusters: np.ndarray) ->
         InputError: If the rows are unusable.
     """
     codes, _ = as_codes(types, len(x), name="types")
-    inter, intra, sizes = [], [], []
+    inter, intra = [], []
     left_out = 0
     for cluster in dict.fromkeys(clusters.tolist()):
         members = np.flatnonzero(clusters == cluster)
@@ -85,9 +83,8 @@ def adjusted_type_cosines(x: np.ndarray, types: Labels, clusters: np.ndarray) ->
             intra.append(np.nan)
         else:  # for a single type, this is the average cosine
             intra.append(float(intra_type_cosine(shifted, own_types) if several else average_cosine(shifted)))
-        sizes.append(len(members))
         left_out += len(members) - len(shifted)
-    return AdjustedCosines(np.array(inter), np.array(intra), np.array(sizes), left_out)
+    return AdjustedCosines(np.array(inter), np.array(intra), left_out)
 
 
 DISCARD = 0.1  # share of the ratios of two_nn to discard, the largest ones
@@ -273,10 +270,7 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
 def cluster_rows(
     x: np.ndarray, types: list[str] | None, sample: np.ndarray, config: ContextualConfig
 ) -> Iterator[Record]:
-    """Yield the records of clusters and adjusted cosines.
-
-    `weighted_by_rows` is the adjusted cosine with clusters weighted by their rows; the paper counts each cluster once.
-    """
+    """Yield the records of clusters and adjusted cosines."""
     try:
         clusters = find_clusters(x, sample, config)
     except InputError as error:
@@ -298,8 +292,6 @@ def cluster_rows(
     left_out = f"{adjusted.left_out} rows that are their cluster's mean left out" if adjusted.left_out else None
     for kind, name in names.items():
         record = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
-        if record["value"] is not None:
-            record |= {"weighted_by_rows": adjusted.mean(kind, weighted=True)}
         yield record
 
 

@@ -84,7 +84,6 @@ class Finetune(Experiment):
         rows = [
             *measuring.performance_rows(measuring.metrics(validation, inputs, evaluation), validation),
             *measuring.geometry_rows(evaluation, layers, classes),
-            measuring.loss_row(trainer.losses, trainer.epoch_steps),
         ]
         origin = measuring.context(config, validation)
         at = {**method.at(), measuring.SEED: seed}

@@ -244,13 +244,6 @@ def cosine_histogram(rows: Tensor) -> list[int]:
     return counts.tolist()
 
 
-def loss_row(losses: Sequence[float], epoch_steps: int) -> Record:
-    """Return the mean task loss of each epoch (`trajectory`); the value is that of the last epoch."""
-    epochs = [losses[start : start + epoch_steps] for start in range(0, len(losses), epoch_steps)]
-    means = [float(np.mean(part)) for part in epochs]
-    return Record("finetune.loss", means[-1], n=None, d=None, at={}, trajectory=means)
-
-
 # --- records
 
 

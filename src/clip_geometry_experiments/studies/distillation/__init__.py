@@ -42,8 +42,8 @@ from clip_geometry_experiments.studies.distillation.training import (
     Texts,
 )
 
-LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
-    f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")
+LOSS, COSINE, UNEXPLAINED, TRAINING_LOSS = (
+    f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "training_loss")
 )
 BATCH = 256
 ROUNDING = 1e-20  # relative threshold for squares in float64; anything smaller is zero variance
@@ -117,13 +117,6 @@ def accuracy_rows(images: LabeledImages, classes: Tensor, at: Row) -> Iterator[R
     for kind, value in images.accuracy(classes).items():
         place = {**at, "classes": kind, "pictures": "tested"}
         yield share_record(ZERO_SHOT, value, **images.size(kind), d=classes.shape[1], at=place)
-
-
-def relative_row(row: Record, teacher: Row) -> Record:
-    """Divide a student's accuracy by its teacher's on the same images; the value is None if the teacher's is 0."""
-    value = row["value"] / teacher["value"] if teacher["value"] else None
-    note = {} if value is not None else {"note": "the teacher is right on no image"}
-    return Record(SHARE, value, None, n=row.n, d=row.d, at=row.at, **note)
 
 
 def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, seed: int) -> Iterator[Row]:
@@ -221,8 +214,7 @@ class Distillation(TrainingStudy):
         for language, prompts in sources.class_texts(data, config.prompts).items():
             at = {"tower": "student", "step": config.steps, "language": language}
             own = accuracy_rows(images, class_rows(student, prompts), at)
-            for row, teacher in zip(own, best, strict=True):
-                rows += [{**origin, **row}, {**origin, **relative_row(row, teacher)}]
+            rows += [{**origin, **row} for row in own]
         return [*best, *rows]
 
     def _origin(self, data: DatasetConfig) -> Row:
