@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,9 +9,6 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from clip_geometry.data import load_dataset
-from clip_geometry.embeddings import pair
-from clip_geometry.geometry import measures
-from clip_geometry.measuring.records import rows_or_notes
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -23,7 +19,6 @@ from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Picture,
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     Points,
     Superposition,
-    shared_neighbors,
     superpose,
     trustworthiness,
     tsne_plane,
