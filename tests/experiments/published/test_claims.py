@@ -5,16 +5,7 @@ from dataclasses import replace
 import pytest
 
 from clip_geometry_experiments.published.claims import VERDICTS, judge
-from clip_geometry_experiments.published.ledger import (
-    Claim,
-    LedgerEntry,
-    Ours,
-    Rule,
-    Variant,
-    entries,
-    ledger,
-    papers,
-)
+from clip_geometry_experiments.published.ledger import Claim, LedgerEntry, Ours, Rule, Variant, entries, ledger, papers
 from clip_geometry_experiments.published.pages import all_lines
 
 RULE = Rule(config=("x/y",), needs="a model", where={"measure": "m"})

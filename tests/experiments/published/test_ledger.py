@@ -9,12 +9,7 @@ from clip_geometry.config import read_yaml
 from clip_geometry.geometry import measures
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.published.comparing import matches
-from clip_geometry_experiments.published.ledger import (
-    all_entries,
-    entries,
-    ledger,
-    papers,
-)
+from clip_geometry_experiments.published.ledger import all_entries, entries, ledger, papers
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,14 +1,15 @@
-"""Measures and records of a layer: cosines, clusters, cosines within clusters, and dimensions (Cai et al. 2021)."""
+"""The config, and measures and records of a layer: cosines, clusters and intrinsic dimensions (Cai et al. 2021)."""
 
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore, silhouette
@@ -19,7 +20,72 @@ from clip_geometry.geometry.statistics import Neighbors
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.rows.matrix import Labels, as_codes, mean_row
-from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
+from clip_geometry_experiments.kit.base import Model, RunConfig, Source, distinct
+from clip_geometry_experiments.kit.stored import check_sources
+from clip_geometry_experiments.kit.word_vectors import WordsConfig
+
+
+class ContextualConfig(RunConfig):
+    """Config of the experiment `contextual`.
+
+    Args:
+        model: hidden-states:…, or words:PATH for the vectors of all words in a file; null for stored embeddings.
+        data: A corpus; null for words:PATH.
+        layers: Layers to measure, where 0 is the embeddings before the first block; empty if rows have no layers.
+        fold_case: Whether to count "The" and "the" as one type, for models that do not distinguish them.
+        limit: Use only the first N sentences (or words of the file); null uses all.
+        batch_size: Batch size of the encoder.
+        sample: Number of random rows on which k is chosen and among which neighbors are searched, at least 3; null uses
+            all rows (exact).
+        probes: Number of rows whose neighbors are also searched among all rows, if there are more rows than `sample`; 0
+            for none.
+        neighbours: Number of neighbors K of the local intrinsic dimension, at least 2.
+        most_clusters: Largest k to try, at least 2.
+        least_silhouette: Minimum silhouette for more than one cluster; if the best silhouette is lower, k = 1.
+        starts: Number of runs of each k-means on the sample.
+    """
+
+    model: Model | None = None
+    data: Source | None = None
+    layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], distinct("layers")] = ()
+    fold_case: bool = False
+    limit: int | None = Field(default=None, ge=2)
+    batch_size: int = Field(default=64, ge=1)
+    sample: int | None = Field(default=20_000, ge=3)
+    probes: int = Field(default=2000, ge=0)
+    neighbours: int = Field(default=100, ge=2)
+    most_clusters: int = Field(default=15, ge=2)
+    least_silhouette: float = Field(default=0.1, ge=-1, le=1)
+    starts: int = Field(default=3, ge=1)
+
+    @model_validator(mode="after")
+    def _known_source(self) -> Self:
+        """Check that model, data, layers and probes fit together."""
+        if isinstance(self.model, WordsConfig):  # the vectors of a vocabulary
+            if self.data is not None or self.layers:
+                raise InputError("words:PATH uses all words of its file; leave data and layers out")
+            return self
+        if self.data is None:
+            raise InputError("data is missing; expected a corpus, or model: words:PATH for the words of a file")
+        check_sources(self.model, data=self.data)
+        if self.model is not None and not self.layers:
+            raise InputError("layers is missing; expected a list such as [0, 1, 2], 0 being the embeddings")
+        if self.probes == 1:
+            raise InputError("probes = 1 has no standard error; expected 0 for none, or at least 2")
+        return self
+
+    @property
+    def places(self) -> tuple[int | None, ...]:
+        """The layers, or (None,) for rows without layers."""
+        return self.layers or (None,)
+
+
+def sampled(n: int, size: int | None, seed: int) -> np.ndarray:
+    """Return sorted indices of `size` rows drawn at random from n; of all rows if size is None or at least n."""
+    if size is None or size >= n:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
+
 
 ROUNDING = 1e-12  # relative to the mean: the rounding left by subtracting it from a row equal to it
 

@@ -19,18 +19,8 @@ from clip_geometry.progress import note
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row, read_rows
 from clip_geometry_experiments.kit.base import Cell, dataset_words, experiments, numbered_labels, read_explanations
-from clip_geometry_experiments.kit.clip_training import (
-    TrainingStudy,
-    loss_record,
-    share_record,
-    state_record,
-)
-from clip_geometry_experiments.kit.training import (
-    FULL,
-    Checkpoint,
-    curves_of,
-    resolve_precision,
-)
+from clip_geometry_experiments.kit.clip_training import TrainingStudy, loss_record, share_record, state_record
+from clip_geometry_experiments.kit.training import FULL, Checkpoint, curves_of, resolve_precision
 from clip_geometry_experiments.report.figures import Drawing, FigureEntry, save_drawings
 from clip_geometry_experiments.studies.train_clip import measuring, training
 from clip_geometry_experiments.studies.train_clip.data import (

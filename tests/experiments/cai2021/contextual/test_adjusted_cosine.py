@@ -73,4 +73,4 @@ def test_clusters_without_a_value_do_not_count():
 def test_no_cluster_has_a_value(which, needed):
     nothing = np.full(2, np.nan)
     with pytest.raises(InputError, match=f"none of the 2 clusters has {needed}"):
-        AdjustedCosines(nothing, nothing, np.array([1, 1]), 2).mean(which)
+        AdjustedCosines(nothing, nothing, 2).mean(which)

@@ -18,8 +18,7 @@ from clip_geometry.geometry import (
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry_experiments.cai2021.contextual import Contextual
-from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig, sampled
-from clip_geometry_experiments.cai2021.contextual.measures import find_clusters
+from clip_geometry_experiments.cai2021.contextual.measures import ContextualConfig, find_clusters, sampled
 
 WORDS = ("the", "The", "dog", "cat", ",", "barks", "sleeps", ".", "1990", "loudly")
 TAGS = ("DT", "DT", "NN", "NN", ",", "VBZ", "VBZ", ".", "CD", "RB")

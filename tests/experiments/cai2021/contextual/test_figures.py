@@ -3,11 +3,7 @@
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.cai2021.contextual.figures import (
-    KINDS,
-    draw_contextual,
-    kinds_of,
-)
+from clip_geometry_experiments.cai2021.contextual.figures import KINDS, draw_contextual, kinds_of
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

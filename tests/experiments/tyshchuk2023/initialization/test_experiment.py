@@ -15,11 +15,7 @@ from clip_geometry.encoders.open_clip import scenes_folder
 from clip_geometry.geometry import average_cosine, measures
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.run.runner import RunFolder
-from clip_geometry_experiments.tyshchuk2023.initialization import (
-    Initialization,
-    InitializationConfig,
-    fresh_tower,
-)
+from clip_geometry_experiments.tyshchuk2023.initialization import Initialization, InitializationConfig, fresh_tower
 
 SCENES = {
     "name": "tiny",

@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry_experiments.tyshchuk2023.initialization.figures import (
-    layer_curves,
-    table_of,
-    tell,
-)
+from clip_geometry_experiments.tyshchuk2023.initialization.figures import layer_curves, table_of, tell
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

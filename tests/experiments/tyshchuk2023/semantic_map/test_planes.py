@@ -6,11 +6,7 @@ from scipy.spatial import procrustes
 from sklearn.neighbors import NearestNeighbors
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
-    superpose,
-    trustworthiness,
-    tsne_plane,
-)
+from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
 
 
 def cloud(n=60, d=6, seed=0):
