@@ -671,8 +671,8 @@ ADDED = ("ridge", "realign", "aniso_align", "combat", "harmony", "mutual_neighbo
 
 def as_listed(table: RepairTable) -> RepairTable:
     """The table without the maps that were added after the registered rule."""
-    values = {key: value for key, value in table.values.items() if not set(re.findall(r"[a-z_]+", key[1])) & set(ADDED)}
-    return replace(table, values=values)
+    listed = [not set(re.findall(r"[a-z_]+", name)) & set(ADDED) for name in table.cells["repair"]]
+    return replace(table, cells=table.cells[listed])
 
 
 def relation(among: list[MeasureRelation], measure: str, target: str) -> MeasureRelation | None:
@@ -684,8 +684,8 @@ def repairs_numbers() -> Numbers:
     results = summary(table)
 
     def change(of: str, repair: str, measure: str) -> Number:
-        value = table.values[of, repair, measure]
-        return Number(value.change, value.change_error)
+        cells = table.over_sets(repair, measure).set_index("set")
+        return Number(cells.loc[of, "change"], cells.loc[of, "change_error"])
 
     return Numbers(
         table=table, found=results, relation=relation, as_listed=registered(as_listed(table)),

@@ -58,7 +58,7 @@ def _balance_panel(figure: Figure, axes: Axes, table: RepairTable, names: list[s
     for row, name in enumerate(names):
         for column, measure in enumerate(measures):
             cells = table.over_sets(name, measure)
-            if cells:
+            if len(cells):
                 better, worse = (table.count(name, measure, verdict) for verdict in ("better", "worse"))
                 balance[row, column] = sets * (better - worse) / len(cells)
                 if better and worse:
