@@ -8,7 +8,7 @@ import argparse
 import torch
 
 import clip_geometry as cg
-from clip_geometry_experiments.tyshchuk2023.initialization.trace import trace
+from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import trace
 
 
 def main() -> None:

@@ -13,10 +13,9 @@ from clip_geometry.display.numbers import MISSING, plus_minus, to_error
 from clip_geometry.display.words import filled, render
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry_experiments.published.claims import VERDICTS, Judged, judge
 from clip_geometry_experiments.published.comparing import compare, flat, matches
 from clip_geometry_experiments.published.ledger import LedgerEntry, entries, ledger, papers
-from clip_geometry_experiments.published.tables import tables
+from clip_geometry_experiments.published.tables import VERDICTS, Judged, judge, tables
 
 HERE = Path(__file__).parent
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from clip_geometry_experiments.published.claims import VERDICTS, judge
 from clip_geometry_experiments.published.ledger import Claim, LedgerEntry, Ours, Rule, Variant, entries, ledger, papers
 from clip_geometry_experiments.published.pages import all_lines
+from clip_geometry_experiments.published.tables import VERDICTS, judge
 
 RULE = Rule(config=("x/y",), needs="a model", where={"measure": "m"})
 

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.published.claims import VERDICTS
 from clip_geometry_experiments.published.ledger import entries, ledger, papers
 from clip_geometry_experiments.published.pages import _recorded_text, paper_pages
 from clip_geometry_experiments.published.recorded import read_recorded
+from clip_geometry_experiments.published.tables import VERDICTS
 
 ROOT = Path(__file__).parents[3]
 RECORDED = read_recorded(ROOT / "docs/reproduction")

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.tasks import resolve_task, tasks
-from clip_geometry_experiments.tasks.items import TaskItemsConfig
+from clip_geometry_experiments.tasks.base import TaskItemsConfig
 
 PAIRS = {"sentence1": ["a", "b", "c", "d"], "sentence2": ["e", "f", "g", "h"], "label": [5.0, 2.5, -1.0, 0.0]}
 

@@ -24,7 +24,7 @@ from clip_geometry_experiments.kit.base import Model, RunConfig, RunFolder, Seed
 from clip_geometry_experiments.kit.stored import StoredConfig, check_sources
 from clip_geometry_experiments.mickus2024.classify.objectives import OBJECTIVES, Objective
 from clip_geometry_experiments.tasks import Task
-from clip_geometry_experiments.tasks.items import TaskChoice, held_out, items_of, labeled_task
+from clip_geometry_experiments.tasks.base import TaskChoice, held_out, items_of, labeled_task
 
 DEFAULT = (
     "silhouette", "silhouette[sqeuclidean]", "silhouette[cosine]", "isoscore", "isoscore[unbiased]",

@@ -27,7 +27,7 @@ from clip_geometry_experiments.rudman2024.finetune.model import (
     Output,
 )
 from clip_geometry_experiments.tasks import Task, TaskConfig, load_task
-from clip_geometry_experiments.tasks.items import held_out
+from clip_geometry_experiments.tasks.base import held_out
 
 LENGTH, WINDOW = 128, 384  # default number of tokens per input
 PARTS = ("input_ids", "token_type_ids")  # inputs of a transformer besides the mask

@@ -9,11 +9,7 @@ from scipy.stats import rankdata, spearmanr
 
 from clip_geometry_experiments.studies.repair_table.figures import tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
-from clip_geometry_experiments.studies.repair_table.table import (
-    examined,
-    from_compact,
-    registered,
-)
+from clip_geometry_experiments.studies.repair_table.table import examined, from_compact, registered
 from support.generated import generated
 
 DOCS = Path(__file__).parents[4] / "docs"

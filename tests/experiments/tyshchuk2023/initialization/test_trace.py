@@ -7,7 +7,7 @@ import torch
 
 from clip_geometry.encoders import load_encoder
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.tyshchuk2023.initialization.trace import trace
+from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import trace
 from support.encoder_files import *  # noqa: F403
 from support.encoding import pixels_of
 
