@@ -91,6 +91,7 @@ def resampled_error(values: NDArray[np.floating], ratio: float) -> float:
 
 
 PREFIX = "repair_table."
+Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
 NUMBERS = ("value", "error", "change", "change_error", "verdict")  # of a cell with a value
 REFERENCES = ("noise", "truth")  # in the recorded table: Gaussian rows, and the planted gap removed
 
@@ -161,7 +162,7 @@ class RepairTable:
         controls: Sets in which there is nothing to find; repairs are not ranked on them.
     """
 
-    cells: pd.DataFrame
+    cells: Frame
     controls: tuple[str, ...] = ()
 
     @cached_property
@@ -190,15 +191,15 @@ class RepairTable:
         return tuple(name for name in self.sizes if name not in self.controls)
 
     @cached_property
-    def known(self) -> pd.DataFrame:
+    def known(self) -> Frame:
         """The cells of the ranked sets that have a value."""
         return self.cells[self.cells["value"].notna() & self.cells["set"].isin(self.ranked)]
 
     @cached_property
-    def _by_pair(self) -> dict[Any, pd.DataFrame]:
+    def _by_pair(self) -> dict[Any, Frame]:
         return dict(list(self.known.groupby(["repair", "measure"])))
 
-    def over_sets(self, repair: str, measure: str) -> pd.DataFrame:
+    def over_sets(self, repair: str, measure: str) -> Frame:
         """Return the cells of a repair and a measure on the ranked sets."""
         return self._by_pair.get((repair, measure), self.known.iloc[:0])
 
