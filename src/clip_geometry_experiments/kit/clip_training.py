@@ -161,13 +161,9 @@ class TrainingStudy(Experiment):
         yield self.cell
 
     @cached_property
-    def cell(self) -> Cell:
-        """The only cell."""
-        return self.planned()
-
     @abstractmethod
-    def planned(self) -> Cell:
-        """Return the cell. Its name for readers also names the progress bar and the model's folder."""
+    def cell(self) -> Cell:
+        """The only cell. Its name for readers also names the progress bar and the model's folder."""
 
     @cached_property
     def model_folder(self) -> Path:

@@ -142,7 +142,8 @@ class Distillation(TrainingStudy):
     Config = DistillationConfig
     explanations = EXPLANATIONS | read_explanations(Path(__file__).with_name("numbers.yaml"))
 
-    def planned(self) -> Cell:
+    @cached_property
+    def cell(self) -> Cell:
         config = self.config
         define = config.settings()
         sets = []
@@ -207,7 +208,8 @@ class Distillation(TrainingStudy):
         config, sources, data = self.config, self.sources, self.config.tested
         origin = self._origin(data)
         at = {"tower": "teacher", "language": config.languages[0]}
-        named = {"model": config.teacher.model, "model_options": self._teacher_options}
+        options = config.teacher.model_dump(mode="json", exclude_defaults=True, exclude={"model"})
+        named = {"model": config.teacher.model, "model_options": options}
         classes = sources.teacher_classes(data)
         best = [{**origin, **named, **row} for row in accuracy_rows(images, classes, at)]
         rows = []
@@ -219,10 +221,6 @@ class Distillation(TrainingStudy):
 
     def _origin(self, data: DatasetConfig) -> Row:
         return self.context(data, without=("language", "pair"))
-
-    @property
-    def _teacher_options(self) -> dict[str, Any]:
-        return self.config.teacher.model_dump(mode="json", exclude_defaults=True, exclude={"model"})
 
     # --- the report
 

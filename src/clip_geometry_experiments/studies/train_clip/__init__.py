@@ -52,7 +52,8 @@ class TrainClip(TrainingStudy):
         require_apart(datasets)
         return datasets
 
-    def planned(self) -> Cell:
+    @cached_property
+    def cell(self) -> Cell:
         if self.config.recorded is not None:
             return Cell({"recorded": sha256_of(self._recorded_file)}, self._recorded_rows, "recorded states")
         define = self.config.settings()
