@@ -192,12 +192,8 @@ class Contextual(Experiment):
         return sentences([(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned])
 
     def drawings(self) -> Mapping[str, Any]:
-        return draw_contextual(
-            self.finished_rows(),
-            {layer: partial(self.layer, layer) for layer in self.config.places},
-            least_silhouette=self.config.least_silhouette,
-            seed=self.config.seed,
-        )
+        layers = {layer: partial(self.layer, layer) for layer in self.config.places}
+        return draw_contextual(self.finished_rows(), layers, self.config.seed)
 
     def origin(self) -> str:
         return f"{'; '.join(self._names)}; raw rows; seed {self.config.seed}."

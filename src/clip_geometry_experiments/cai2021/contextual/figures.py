@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator
+from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import number, percent, plus_minus
 from clip_geometry.display.origin import Row
-from clip_geometry.display.style import DASHED, DOTTED, HEIGHT, NEUTRAL, WIDTH, styled
+from clip_geometry.display.style import DASHED, DOTTED, HEIGHT, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
@@ -25,7 +23,7 @@ from clip_geometry.transforms import PCA
 from clip_geometry_experiments.cai2021.contextual.measures import STANDARD_K
 from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE, Panel, PanelCurve, panels_figure
 from clip_geometry_experiments.kit.significance import differ
-from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Drawing, new_axes
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Drawing
 
 FITTED, SHOWN = 20_000, 5000  # rows that principal components are fitted on, and points that are drawn
 COLUMNS = 3  # columns of panels
@@ -207,18 +205,15 @@ AS_PUBLISHED = {"lid": "lid[cai2021]", "lid[cosine]": "lid[cai2021-cosine]"}
 words = Words(Path(__file__).with_name("words.j2"))
 
 
-def draw_contextual(
-    rows: Sequence[Row], layers: Layers, *, least_silhouette: float, seed: int = 0
-) -> dict[str, Drawing]:
+def draw_contextual(rows: Sequence[Row], layers: Layers, seed: int = 0) -> dict[str, Drawing]:
     """Draw all figures that the rows allow, and the words of each layer.
 
     Args:
         rows: Result rows of all layers.
         layers: Mapping from layer to a function that reads its embeddings.
-        least_silhouette: Silhouette below which a layer counts as one cluster.
         seed: Seed of the sample of words that are drawn.
     """
-    drawn = {**_cosines(rows), **_dimensions(rows), **_silhouettes(rows, least_silhouette)}
+    drawn = {**_cosines(rows), **_dimensions(rows)}
     try:
         words_of_layers = read_planes(layers, seed)
     except InputError as error:
@@ -292,44 +287,6 @@ def _dimensions(rows: Sequence[Row]) -> dict[str, Drawing]:
     size = (WIDTH, 0.75 + 1.75 * len(panels))
     figure = panels_figure(panels, size=size, xlabel="layer", legend={"ncols": 2})
     return {"contextual_dimension": Drawing("Local intrinsic dimension", figure, caption)}
-
-
-def _silhouettes(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
-    """Draw the silhouettes of the clusters of each layer."""
-    silhouettes = [row for row in rows if row["measure"] == "contextual.silhouette"]
-    if not silhouettes:
-        return {}
-    by_k = [(row["at"].get("layer"), {int(k): value for k, value in row["tried"].items()}) for row in silhouettes]
-    counts = [int(row["value"]) for row in rows if row["measure"] == "contextual.clusters" and row["value"]]
-    caption = words("silhouettes", max(row["n"] for row in silhouettes), least, counts)
-    return {"contextual_silhouettes": Drawing("How many clusters", silhouettes_figure(by_k, least), caption)}
-
-
-@styled
-def silhouettes_figure(curves: Sequence[tuple[int | None, Mapping[int, float]]], least: float) -> Figure:
-    """Draw the silhouette of k-means clusters over k, one line per layer.
-
-    The best k of each layer is marked, and the marker is filled if its silhouette is at least `least`. `curves` holds
-    pairs of a layer (None for rows without layers) and a mapping from k to silhouette.
-    """
-    figure, axes = new_axes()
-    colors = ListedColormap(colormaps["viridis"](np.linspace(0, 0.92, len(curves))))
-    for k, (layer, curve) in enumerate(curves):
-        color = colors(k)
-        axes.plot(list(curve), list(curve.values()), color=color, linewidth=1.1, gid=f"silhouette:{layer}")
-        best = max(curve, key=curve.__getitem__)
-        style: Any = {"markerfacecolor": color if curve[best] >= least else "white", "markersize": 5, "zorder": 4}
-        axes.plot(best, curve[best], "o", color=color, gid=f"best:{layer}", **style)
-    axes.axhline(least, color=NEUTRAL, linewidth=1, linestyle=(0, (3, 2)), gid="least")
-    axes.set(xlabel="clusters k", ylabel="silhouette")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(curves) > 1:
-        scale = ScalarMappable(BoundaryNorm(np.arange(len(curves) + 1) - 0.5, len(curves)), colors)
-        bar = figure.colorbar(scale, ax=axes, label="layer", ticks=range(len(curves)))
-        bar.ax.set_yticklabels([str(layer) for layer, _ in curves])
-        bar.ax.tick_params(which="both", length=0)
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-    return figure
 
 
 # --- sentences

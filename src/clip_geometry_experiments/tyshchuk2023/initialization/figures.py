@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed
 from clip_geometry.display.origin import Row, with_options
-from clip_geometry.display.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
+from clip_geometry.display.style import COLOR, INK, MARKER, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.rows.matrix import as_rows, unit_rows
 from clip_geometry_experiments.kit.figures import Panel, PanelCurve, panels_figure
-from clip_geometry_experiments.report.figures import Drawing, new_axes, singular_plane
+from clip_geometry_experiments.report.figures import Drawing, singular_plane
 
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
 # one entry per tower: (title, modality, heading → points (n, 2) and the share of squared length along the first axis)
@@ -116,38 +115,6 @@ def bias_planes(towers: Planes) -> Figure:
     return figure
 
 
-@styled
-def cosine_dots(cosines: Frame) -> Figure:
-    """Draw one line per tower of each model: mean and standard deviation over seeds, with and without biases.
-
-    Args:
-        cosines: The table that `over_seeds` returns.
-    """
-    towers = cosines.groupby(["model", *TOWER], sort=False)
-    figure, axes = new_axes(0.85 + 0.3 * len(towers))
-    for place, ((_, modality, _), of_tower) in enumerate(towers):
-        for row in of_tower.itertuples():
-            style: Any = {"marker": MARKER[modality], "markersize": 4.5, "color": COLOR[modality]}
-            style |= {"markerfacecolor": "white", "zorder": 3} if row.zero else {}
-            height = place + (0.17 if row.zero else -0.17)
-            dot = {"value": row.mean, "standard_error": row.std}
-            error_dots(axes, [dot], [height], gid=f"{BIASES[row.zero]}:{place}", **style)
-            axes.annotate(
-                row.text, (1.02, height), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK
-            )
-    names = [f"{short_name(model)}\n{_title(modality, mode)}" for (model, modality, mode), _ in towers]
-    name_lines(axes, names, below=0.5, above=0.5)
-    axes.set_xlim(min(0.0, (cosines["mean"] - cosines["std"]).min()), 1.03)
-    axes.set_xlabel("average cosine of the embeddings")
-    marker_style = {"marker": "o", "color": NEUTRAL, "ls": "none", "markersize": 4.5}
-    legend = [
-        Line2D([], [], label="as initialized", **marker_style),
-        Line2D([], [], label="zero biases", markerfacecolor="white", **marker_style),
-    ]
-    figure.legend(handles=legend, loc="outside upper left", ncols=2)
-    return figure
-
-
 def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray]) -> dict[str, Drawing]:
     """Draw the figures of the experiment `initialization`.
 
@@ -157,8 +124,6 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
     """
     drawn: dict[str, Drawing] = {}
     table = table_of(rows)
-    caption = WORDS("cosines", (table["mode"] != "").any(), _origin(table))
-    drawn["cosine_of_fresh_models"] = Drawing("The cone at initialization", cosine_dots(over_seeds(table)), caption)
     for k, (model, own) in enumerate(table.groupby("model", sort=False), start=1):
         name = short_name(model)
         layered = own[own.layer.notna()]

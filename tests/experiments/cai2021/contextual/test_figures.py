@@ -47,7 +47,7 @@ def test_dimensions_have_bars_of_two_standard_errors():
     def refuse():
         raise InputError("there are no words")
 
-    figure = draw_contextual(rows, {None: refuse}, least_silhouette=0.1)["contextual_dimension"].figure
+    figure = draw_contextual(rows, {None: refuse})["contextual_dimension"].figure
     top, bottom = figure.axes
     assert top.get_title(loc="left") == "neighbors among 100 rows" and bottom.get_xlabel() == "layer"
     (plain,) = top.containers
