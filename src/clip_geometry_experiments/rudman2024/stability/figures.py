@@ -115,14 +115,14 @@ def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
     known = numbers.dropna(subset=["rmse"]).sort_values("n", kind="stable")
     panels = []
     for cloud in _truths(numbers):
-        for number, name in (("bias", "bias"), ("rmse", "RMSE")):
+        about_bias = {"levels": {0.0: TRUE}, "title": cloud}
+        for number, name, about in (("bias", "bias", about_bias), ("rmse", "RMSE", {"log": True})):
             curves = []
             for label, style in zip(labels_of(zetas), STYLES, strict=False):
                 curve = known[(known["cloud"] == cloud) & (known["label"] == label)]
                 x, y = curve["n"].to_numpy(), curve[number].to_numpy()
                 curves.append(PanelCurve(x, y, label=label, gid=f"{number}:{cloud}:{label}", **style))
-            levels = {0.0: TRUE} if number == "bias" else {}
-            panels.append(Panel(name, curves, log=number == "rmse", levels=levels, title=cloud))
+            panels.append(Panel(name, curves, **about))
     size = (WIDTH, 0.6 + 1.45 * len(panels) / 2)
     figure = panels_figure(panels, size=size, xlabel="rows n", columns=2, legend={"ncols": 2})
     for axes in figure.axes:
