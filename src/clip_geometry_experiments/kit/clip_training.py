@@ -140,6 +140,9 @@ def save_half(model: nn.Module, path: Path) -> Path:
     return path
 
 
+# --- the experiment and its records
+
+
 class Place(NamedTuple):
     """Identifies a measured number.
 

@@ -194,6 +194,8 @@ def text_rows(
     return EncodedRows(torch.from_numpy(vectors), item, columns, sum(text.lost for text in texts))
 
 
+# --- the encoders
+
 EXPECTED = "an encoder or decoder in transformers' layout"
 CLIP = re.compile(r"(open_clip|hf-hub|local-dir):.|scenes-clip/.")  # how the names of CLIP models begin
 SENTENCE = 32  # tokens in a typical text, to estimate the size of a shard

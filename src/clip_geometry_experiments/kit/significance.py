@@ -37,6 +37,8 @@ def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
     return step > TIE * math.hypot(*known) if len(known) == len(errors) else None
 
 
+# --- rank correlations
+
 LEVEL = 0.05
 DRAWS, SHUFFLES = 2000, 50_000
 

@@ -2,7 +2,8 @@
 
 The loop is our own because exact resumption requires that every random number and every learning rate is a function of
 the seed and the step number. The loops of transformers and accelerate carry both as state. For the same reason, the
-learning rate is a function here. The schedules of transformers also give the first step a rate of 0."""
+learning rate is a function here. The schedules of transformers also give the first step a rate of 0.
+"""
 
 import io
 import math
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic accepts typing.TypedDict only from Python 3.12 on
 
 from clip_geometry.files import write_atomically
 from clip_geometry.io.reading import checked, first_line, read_checkpoint
@@ -28,6 +29,9 @@ from clip_geometry.results import Results, Row
 
 Key = TypeVar("Key", bound=Hashable)
 Values = NDArray[np.float64]
+
+
+# --- the values of recorded states
 
 
 def trajectory(values: Iterable[float]) -> list[float | None]:
@@ -129,6 +133,8 @@ def correlation_rows(
         row = {"measure": f"{experiment}.{name}", "value": by_name[name], "standard_error": None, "n": len(x), **fields}
         yield row if by_name[name] is not None else {**row, "note": "one of them is constant or not defined"}
 
+
+# --- the loop
 
 SECONDS = 30.0  # shortest time between checkpoints
 SHARE = 0.05  # largest fraction of the time that is spent on writing checkpoints

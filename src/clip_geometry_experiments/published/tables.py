@@ -246,6 +246,8 @@ def _setup(ours: Ours) -> str:
     return "; ".join(filter(None, (where, command, when)))
 
 
+# --- verdicts on claims
+
 VERDICTS: dict[str, str] = NAMES["verdicts"]  # verdict → what it means
 BOUNDS = ("above", "below")
 

@@ -244,6 +244,8 @@ def _cosine(x: Rows, y: Rows, i: NDArray, j: NDArray, block: int = 16384) -> Cos
     return np.concatenate([np.einsum("nd,nd->n", x[i[part]], y[j[part]]) for part in parts] or [np.empty(0)])
 
 
+# --- entries of the report
+
 STANDARD = ("singular_directions", "cosine_distributions")
 MOST_PANELS = 4  # panels that the alternative text describes one by one
 

@@ -234,6 +234,8 @@ def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Pat
     )
 
 
+# --- the papers' own setups
+
 RECORDED = "reproduction"  # folder inside the folder of all runs, like docs/reproduction
 
 

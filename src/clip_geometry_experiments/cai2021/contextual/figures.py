@@ -187,6 +187,8 @@ def _panel(axes: Any, plane: Plane, dimensions: int, colors: dict[str, Any]) -> 
     return axes.scatter(*plane.points.T, depthshade=False, gid=f"points:{plane.title}", **size, **colors)
 
 
+# --- curves over the layers
+
 # measure → label, color, marker and line of its curve
 COSINES = {
     "inter_type_cosine": ("between types", INDIGO, "o", "-"),

@@ -223,6 +223,8 @@ def neighborhoods(
     return Neighborhoods((distances[:, -1:] / distances).log(), len(rows))
 
 
+# --- records
+
 NO_TYPES = "the words of these rows are not known"
 LIDS: dict[NeighborMetric, dict[Estimator, str]] = {  # metric → estimator → registered measure
     "euclidean": {"mackay": "lid", "cai2021": "lid[cai2021]"},

@@ -145,6 +145,9 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         return changed if self.data is None else {"rows": self.modality, **changed}
 
 
+# --- the task
+
+
 @dataclass(frozen=True, eq=False)
 class ClassificationTask:
     """Items, the examples made of them, and the targets of the examples.

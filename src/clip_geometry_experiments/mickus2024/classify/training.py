@@ -292,6 +292,8 @@ def _moments(x: Float[Tensor, "n d"], *, fourth: bool) -> Moments:
     return Moments(len(x), mean, m2, t, q)
 
 
+# --- result rows
+
 SEED = "classifier.seed"  # seed of the initial weights; a row's own `seed` is for samples and held-out examples
 
 KINDS = ("silhouette", "isoscore")  # measures that are correlated

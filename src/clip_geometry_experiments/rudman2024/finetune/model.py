@@ -202,6 +202,8 @@ class FineTuned(nn.Module):
         return Output(tuple(hidden), sentences, self.head(self.dropout(rows)))
 
 
+# --- the config
+
 NONE, I_STAR, COSREG, TOP = "none", "i_star", "cosreg", "all_but_the_top"
 FORMS = f"{I_STAR}(λ), {COSREG}(λ), {TOP}(k), {NONE}"
 AnyTask = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(resolve_task)]

@@ -229,6 +229,8 @@ def answer_tokens(places: np.ndarray, start: int, answer: str) -> tuple[int, int
     return int(first), int(last)
 
 
+# --- the training
+
 HEAD_LR = 1e-3  # in the epoch in which all-but-the-top trains the head alone
 FITTED_TOKENS = 20_000  # number of tokens that all-but-the-top is fitted on for spans
 

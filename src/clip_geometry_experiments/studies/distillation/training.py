@@ -106,6 +106,8 @@ class DistillationConfig(RunConfig, OptimizerConfig):
         return self
 
 
+# --- the data
+
 BATCH = 256  # texts or images that the teacher embeds at a time
 
 
@@ -259,6 +261,8 @@ class Sources:
         rows = torch.from_numpy(np.array(image.vectors, dtype=np.float32))
         return LabeledImages(rows, image.labels, self.seen(), len(load_dataset(data).class_names or ()))
 
+
+# --- the student and its training
 
 PARTS = 4  # forward passes per batch, each on texts of similar length
 

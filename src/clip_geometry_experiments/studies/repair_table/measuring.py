@@ -137,6 +137,8 @@ class SetConfig(Config):
         return MixedIndex.of(self.embeddings(workspace), self.relevant)
 
 
+# --- measures
+
 C = 100.0  # for the linear probes; unit rows need a weak penalty
 GROUPS = ("geometry", "mixing", "semantics", "retrieval")
 NO_ROWS = "changes scores, not rows"

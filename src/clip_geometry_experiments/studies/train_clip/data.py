@@ -166,6 +166,8 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         return named.get(self.arm, f"temperature fixed at {self.temperature:g}")
 
 
+# --- the data
+
 SAMPLE = 2000  # number of images for mean and standard deviation of the channels
 CHUNK = 1000  # number of captions that are tokenized at a time
 

@@ -203,6 +203,8 @@ class ClipTrainer(Trainer):
         return (images.to(self.device).float() - self.mean) / self.std
 
 
+# --- the measurement of a state
+
 PIPELINE = ("normalize",)
 CENTERED = (*PIPELINE, "center")
 LOSS, TEMPERATURE, ACCURACY = "train_clip.loss", "train_clip.temperature", "train_clip.accuracy"

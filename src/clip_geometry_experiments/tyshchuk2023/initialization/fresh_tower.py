@@ -166,6 +166,8 @@ def _resnet(visual: Any) -> list[Operation]:
     return [*operations, Operation(len(blocks) + 1, "attention pooling", None)]
 
 
+# --- embeddings and rows
+
 CONE = ("average_cosine", "min_pairwise_cosine", "cone_mean_cosine", "cone_min_cosine", "cone_half_angle")
 PARTITION = (
     "isotropy_i1", "isotropy_i1[canonical]", "isotropy_i1[rows]",
