@@ -329,8 +329,9 @@ def _difference(one: LedgerEntry, other: LedgerEntry) -> LedgerEntry:
     text = f"{one.value - other.value:.{max(one.decimals, other.decimals)}f}"
     differences = []
     for ours, subtracted in zip(one.ours, other.ours, strict=False):
-        known = ours.error is not None and subtracted.error is not None
-        error = math.hypot(ours.error, subtracted.error) if known else None
+        error = None
+        if ours.error is not None and subtracted.error is not None:
+            error = math.hypot(ours.error, subtracted.error)
         differences.append(replace(ours, value=ours.value - subtracted.value, error=error, null=None, limit=None))
     return replace(one, text=text, value=float(text), ours=tuple(differences))
 

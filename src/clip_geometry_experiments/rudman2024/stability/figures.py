@@ -101,7 +101,7 @@ def shrinkage_figure(numbers: pd.DataFrame) -> Figure:
         curves = []
         for n, color in zip(sizes, colors, strict=True):
             curve = stars[(stars["cloud"] == cloud) & (stars["n"] == n)]
-            x, mean, spread = (curve[key].to_numpy() for key in ("zeta", "bias", "standard_deviation"))
+            x, mean, spread = (np.asarray(curve[key]) for key in ("zeta", "bias", "standard_deviation"))
             style = {"marker": "o", "markersize": 2.5}
             curves.append(PanelCurve(x, mean + truth, color, f"n = {n}", "-", f"star:{cloud}:{n}", style, spread))
         title = f"{cloud}, true score {fixed(truth, 3)}"
@@ -120,7 +120,7 @@ def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
             curves = []
             for label, style in zip(labels_of(zetas), STYLES, strict=False):
                 curve = known[(known["cloud"] == cloud) & (known["label"] == label)]
-                x, y = curve["n"].to_numpy(), curve[number].to_numpy()
+                x, y = np.asarray(curve["n"]), np.asarray(curve[number])
                 curves.append(PanelCurve(x, y, label=label, gid=f"{number}:{cloud}:{label}", **style))
             panels.append(Panel(name, curves, **about))
     size = (WIDTH, 0.6 + 1.45 * len(panels) / 2)
