@@ -115,7 +115,7 @@ def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
     known = numbers.dropna(subset=["rmse"]).sort_values("n", kind="stable")
     panels = []
     for cloud in _truths(numbers):
-        about_bias = {"levels": {0.0: TRUE}, "title": cloud}
+        about_bias: dict[str, Any] = {"levels": {0.0: TRUE}, "title": cloud}
         for number, name, about in (("bias", "bias", about_bias), ("rmse", "RMSE", {"log": True})):
             curves = []
             for label, style in zip(labels_of(zetas), STYLES, strict=False):
