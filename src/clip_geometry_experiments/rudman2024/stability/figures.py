@@ -115,14 +115,16 @@ def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
     known = numbers.dropna(subset=["rmse"]).sort_values("n", kind="stable")
     panels = []
     for cloud in _truths(numbers):
-        about_bias: dict[str, Any] = {"levels": {0.0: TRUE}, "title": cloud}
-        for number, name, about in (("bias", "bias", about_bias), ("rmse", "RMSE", {"log": True})):
+        for number in ("bias", "rmse"):
             curves = []
             for label, style in zip(labels_of(zetas), STYLES, strict=False):
                 curve = known[(known["cloud"] == cloud) & (known["label"] == label)]
                 x, y = np.asarray(curve["n"]), np.asarray(curve[number])
                 curves.append(PanelCurve(x, y, label=label, gid=f"{number}:{cloud}:{label}", **style))
-            panels.append(Panel(name, curves, **about))
+            if number == "bias":
+                panels.append(Panel("bias", curves, levels={0.0: TRUE}, title=cloud))
+            else:
+                panels.append(Panel("RMSE", curves, log=True))
     size = (WIDTH, 0.6 + 1.45 * len(panels) / 2)
     figure = panels_figure(panels, size=size, xlabel="rows n", columns=2, legend={"ncols": 2})
     for axes in figure.axes:
