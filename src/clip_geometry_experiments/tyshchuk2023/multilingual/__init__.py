@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -20,7 +20,7 @@ from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit import base
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, parallel
 from clip_geometry_experiments.kit.maps import seen_and_held_out
-from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_map, tell
+from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_map, draw_ratios, tell
 
 
 class PromptsConfig(Config):
@@ -61,6 +61,7 @@ class MultilingualConfig(base.RunConfig):
         batch_size: Batch size of the encoder.
         blocks: Number of blocks in the jackknife over captions; 0 computes no standard errors.
         zero_shot: Images to classify with prompts in each language; null skips this.
+        figures: Figures to draw: "map" shows every pair of languages by UMAP, "ratios" the ratios of distances.
     """
 
     model: base.Model
@@ -71,6 +72,7 @@ class MultilingualConfig(base.RunConfig):
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
     zero_shot: PromptsConfig | None = None
+    figures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
 
     @property
     def pairs(self) -> dict[str, tuple[DatasetConfig, DatasetConfig]]:
@@ -112,7 +114,7 @@ class Multilingual(base.Experiment):
         config = self.config
         datasets = dict.fromkeys(data for pair in config.pairs.values() for data in pair)
         revisions = [self.workspace.revisions(config.model, data) for data in datasets]
-        shared = config.settings("zero_shot") | {"revisions": revisions}
+        shared = config.settings("zero_shot", "figures") | {"revisions": revisions}
         all_together = [None] if len(config.pairs) > 1 else []
         for kind, languages in (("distance", config.pairs), ("silhouette", (*config.pairs, *all_together))):
             for language in languages:
@@ -158,8 +160,16 @@ class Multilingual(base.Experiment):
 
     def drawings(self) -> Mapping[str, Any]:
         config = self.config
-        pairs = {name: self.sets.aligned(name) for name in config.pairs}
-        return {"languages_umap": draw_map(pairs, config.languages[0], config.seed)}
+        source = self.config.languages[0]
+        rows = self.finished_rows()
+        ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
+        drawn = {}
+        if "map" in config.figures:
+            pairs = {name: self.sets.aligned(name) for name in config.pairs}
+            drawn["languages_umap"] = draw_map(pairs, source, config.seed)
+        if "ratios" in config.figures:
+            drawn["language_ratio"] = draw_ratios(ratios, source)
+        return drawn
 
     def origin(self) -> str:
         return f"{'; '.join(base.origin_words(self.sets.context()))}; seed {self.config.seed}."

@@ -12,12 +12,13 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import brief, plus_minus
-from clip_geometry.display.style import COLORS, HEIGHT, WIDTH, styled
+from clip_geometry.display.style import COLORS, DASHED, HEIGHT, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
+from clip_geometry.results import Row
 from clip_geometry_experiments.kit.figures import MARKERS
 from clip_geometry_experiments.kit.languages import spoken
 from clip_geometry_experiments.kit.significance import differ
-from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Drawing, Rows
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Drawing, Rows, new_axes
 
 NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # the defaults of UMAP
 CLUSTERS = 0.1  # a silhouette above this counts as clusters
@@ -39,6 +40,19 @@ def draw_map(pairs: Mapping[str, tuple[Rows, Rows]], source: str, seed: int = 0)
     planes = [umap_plane([(source, x), (language, y)], seed=seed) for language, (x, y) in pairs.items()]
     caption = WORDS("plane", source, NEIGHBORS, LEAST_DISTANCE)
     return Drawing("Pairs of languages, each on a plane", languages_map(planes), caption, wide=len(pairs) > 1)
+
+
+def draw_ratios(ratios: Mapping[str, Row], source: str) -> Drawing:
+    """Draw how close each language lies to `source`.
+
+    `ratios` maps a language to its result row of `language_distance.ratio`.
+    """
+    title = f"How near translations lie to {source}"
+    return Drawing(title, ratio_dots(ratios, source), WORDS("ratio", source))
+
+
+def _ranked(ratios: Mapping[str, Row]) -> list[tuple[str, Row]]:
+    return sorted(ratios.items(), key=lambda ratio: ratio[1]["value"])
 
 
 def tell(rows: Sequence[Mapping[str, Any]], label: str = "") -> list[str]:
@@ -129,4 +143,33 @@ def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
         for n, language in enumerate(languages)
     ]  # fmt: skip
     figure.legend(handles=legend, loc="outside right upper", handlelength=1)
+    return figure
+
+
+@styled
+def ratio_dots(ratios: Mapping[str, Row], source: str) -> Figure:
+    """Draw each language's ratio to `source` with its standard error, nearest on top; a dashed line marks 1.
+
+    Colors and markers match `languages_map` if `source` comes first there.
+    """
+    figure, axes = new_axes(0.65 + 0.2 * len(ratios))
+    axes.axvline(1, color=NEUTRAL, linewidth=1, linestyle=DASHED, gid="chance")
+    numbers = {language: number for number, language in enumerate(ratios, start=1)}  # 0 is the source
+    for place, (language, row) in enumerate(_ranked(ratios)):
+        number = numbers[language]
+        style: Any = {"marker": MARKERS[number % len(MARKERS)], "color": COLORS[number % len(COLORS)]}
+        error_dots(axes, [row], [place], gid=f"ratio:{language}", **style)
+        axes.annotate(
+            _value_words(row),
+            (1, place),
+            (4, 0),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+        )
+    name_lines(axes, [language for language, _ in _ranked(ratios)])
+    farthest = max(row["value"] + (row["standard_error"] or 0) for row in ratios.values())
+    axes.set_xlim(0, max(1.05, 1.03 * farthest))
+    axes.set_xlabel(f"distance to its {source} caption / to other {source} captions")
     return figure

@@ -1,10 +1,13 @@
-"""UMAP planes of languages, and what is told of them."""
+"""Both figures of the languages draw the points and numbers that they are given, and say where these come from."""
+
+from itertools import chain
 
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
-from clip_geometry_experiments.tyshchuk2023.multilingual.figures import tell, umap_plane
+from clip_geometry_experiments.kit.figures import MARKERS
+from clip_geometry_experiments.tyshchuk2023.multilingual.figures import ratio_dots, tell, umap_plane
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -15,8 +18,37 @@ def ratio(value, error=None):
     return {"measure": "language_distance.ratio", "value": value, "standard_error": error}
 
 
+RATIOS = {"de": ratio(0.9, 0.005), "fr": ratio(0.26, 0.004), "ru": ratio(1.03)}
+
+
 def points(names, n=30, d=2):
     return [(name, RNG.normal(size=(n, d)) + k) for k, name in enumerate(names)]
+
+
+def drawn(figure, start):
+    """The artists whose group id begins so."""
+    artists = chain(figure.axes[0].collections, figure.axes[0].lines)
+    return {artist.get_gid(): artist for artist in artists if (artist.get_gid() or "").startswith(start)}
+
+
+# --- the ratios
+
+
+def test_ratios_are_drawn_nearest_first_with_their_errors():
+    figure = ratio_dots(RATIOS, "en")
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["fr", "de", "ru"]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first on top
+    assert [text.get_text() for text in axes.texts] == ["0.2600 ± 0.0040", "0.9000 ± 0.0050", "1.03"]
+    lines = [line for line in axes.lines if line.get_marker() in MARKERS]
+    at = {float(line.get_xdata()[0]): float(line.get_ydata()[0]) for line in lines}
+    assert at == {0.26: 0, 0.9: 1, 1.03: 2}
+    (bar,) = axes.containers[1][2]
+    assert bar.get_segments()[0][:, 0] == pytest.approx([0.895, 0.905])
+    (chance,) = drawn(figure, "chance").values()
+    assert set(chance.get_xdata()) == {1}
+    assert axes.get_xlim()[0] == 0 and axes.get_xlim()[1] > 1.03
+    assert "en caption" in axes.get_xlabel()
 
 
 # --- UMAP itself
