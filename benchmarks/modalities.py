@@ -28,11 +28,11 @@ def table(*sets):
 
 
 def couple_by_couple(*sets):
-    from clip_geometry.geometry.uncertainty import deal
+    from clip_geometry.geometry.uncertainty import assign_blocks
 
     unit = [x.astype(float) / np.linalg.norm(x.astype(float), axis=1, keepdims=True) for x in sets]
-    dealt = deal(len(sets[0]), BLOCKS, 0).numpy()
-    kept = [slice(None), *(dealt != block for block in range(BLOCKS))]
+    block_of = assign_blocks(len(sets[0]), BLOCKS, 0).numpy()
+    kept = [slice(None), *(block_of != block for block in range(BLOCKS))]
     rows = [[average_cosine(x[some]) for some in kept] for x in unit]
     found = np.array([[across(x[some], y[some]) for some in kept] for x, y in combinations(unit, 2)])
     values = np.array([*rows, *np.moveaxis(found, 2, 0).reshape(-1, BLOCKS + 1)])

@@ -26,7 +26,6 @@ EXAMPLES, WITHOUT = examples()
 SHOWN_ELSEWHERE = {  # in the how-to pages on adding something, and where they are returned
     *("Dataset", "DatasetConfig", "Encoder", "EncoderConfig", "Tokens"),
     *("Transform", "PairedTransform", "OntoTransform", "register", "add_evaluator"),
-    *("Cone", "PartitionIsotropy", "by_group"),
 }
 
 

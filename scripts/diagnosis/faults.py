@@ -2,7 +2,7 @@
 
 python scripts/diagnosis/faults.py --folders 1000 --seed 1000 -o faults.jsonl --page docs/diagnose_faults.md
 
-Folders of 200 to 3,000 rows with no fault, with one of thirteen, or with two. The rows come from
+Folders of 200 to 3,000 rows have no fault, one of thirteen planted faults, or two. The rows come from
 
 - COCO and CIFAR-10 through CLIP
 - the drawn scenes through the CLIP of this package
@@ -286,7 +286,7 @@ of the folders are stores with a manifest, the others `.npy` files of unit rows.
 
 {rules}
 
-A fault is planted only where it can be seen in principle, by these rules, which are applied to the clean rows:
+A fault is planted only in clean rows in which it can be found, by these rules:
 
 - Pairs are shifted or shuffled only in sets whose clean pairs match: at most 5% of the partners rank in the farther
   half of all rows. This excludes untrained and weak models, and CIFAR-10, which has no texts.
@@ -309,8 +309,8 @@ thirteen kinds in a clean folder.
 
 ## Confusion
 
-Each row of the table is for the folders with one planted fault. A column has the number of these folders in which the
-fault with that number was reported. Shares have their 95% Wilson interval.
+Each row has the folders in which only one fault was planted. Columns 1 to 13 count the folders among them in which
+fault 1 to 13 was reported. Shares have a 95% Wilson interval.
 
 {table}
 ## When a check reports

@@ -140,24 +140,26 @@ def chosen_rows(vectors: Any, numbers: np.ndarray) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Embeddings:
-    """A set of embeddings, unnormalized, as the encoder returned them.
+    """Embeddings of one modality with their ids, labels and metadata; rows are not normalized.
 
-    Tensors, tables and lists are converted to arrays. Rows that are not in memory (a memory map, LazyRows,
-    StreamedRows) are kept as they are.
+    Tensors, tables and lists are converted to arrays. Rows that are read from disk when needed, such as a memory map,
+    are kept as they are.
 
     Args:
         vectors: The rows, (n, d), floating point.
-        modality: Name of the modality: "image", "text", "audio", "text_de", …; "" if the file does not name it.
-        item_id: (n,) strings. Rows of two sets are paired if their ids are equal. None: rows are paired by position.
-        labels: (n,) comparable values, or None.
+        modality: Name of the modality: "image", "text", "audio", "text_de", …; "" if unknown.
+        item_id: Id of the item of each row, (n,) strings. Rows of two sets are paired if their ids are equal. None:
+            rows are paired by position.
+        labels: Class of each row, (n,), of any comparable type; or None.
         language: Language of the texts.
-        pair_on: "item_id", or "label" for class prompts, each of which is paired with every image of its class.
-        metadata: Additional columns of n values each (text, path, …).
-        provenance: Model, data set, split, seed, …, as in the manifest of a store.
+        pair_on: "item_id" pairs rows with equal ids. "label" is for class prompts: each prompt is paired with all
+            images of its class.
+        metadata: Name → additional column of n values, such as "text" or "path".
+        provenance: Where the rows come from: model, data set, split, seed, …, as in the manifest of a store.
 
     Raises:
-        InputError: A field has the wrong type, a column has the wrong length, or an id is missing or empty, since
-            missing ids would be paired with each other.
+        InputError: A field has the wrong type, a column has the wrong length, or an id is missing or empty (rows
+            without an id would be paired with each other).
 
     Example:
         >>> import numpy as np
@@ -310,16 +312,16 @@ def pair_of(sets: Mapping[str, Embeddings]) -> Callable[[str, str], tuple[np.nda
 
 
 def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Pair the rows of two sets that belong to the same item.
+    """Return the index arrays that pair the rows of two sets by item.
 
-    Every match is a pair: an image with five captions gives five pairs, and a class prompt gives one pair per image of
-    its class. Sets of equal length without ids are paired by position.
+    Every match is a pair: an image with five captions gives five pairs, and a class prompt gives one pair for each
+    image of its class. Sets of equal length without ids are paired by position.
 
     Args:
         image: One set.
         text: The other set.
-        distinct: Return a single pair per item, its first image with its first text, so that different pairs belong
-            to different items.
+        distinct: Return a single pair per item, its first image with its first text, so that no two pairs share an
+            item.
 
     Returns:
         Index arrays (i, j), where image row i[k] and text row j[k] belong to the same item. They are ordered by image

@@ -19,10 +19,10 @@ MOST = 400  # maximum length of a message in characters
 
 
 class InputError(ValueError):
-    """An error in the user's input: one sentence that says what was given, what was expected and what to do.
+    """Error in the user's input. Its message is one sentence: what was given, what was expected and what to do.
 
-    The message is one printable line of at most 400 characters, whatever it quotes. The command line prints it and
-    exits with status 2. Every other exception is a bug and keeps its traceback.
+    The message is a single printable line of at most 400 characters, even if it quotes longer input. The command line
+    prints it and exits with status 2. Any other exception is a bug of this package and keeps its traceback.
 
     Args:
         sentence: The message.

@@ -21,20 +21,21 @@ Options = dict[str, Any] | None
 
 
 class Record(dict[str, Any]):
-    """A number with its uncertainty and origin; one line of results.jsonl.
+    """One measured number with its uncertainty and origin; one line of results.jsonl.
 
-    A dict whose common keys are also typed attributes, None if absent. Experiments add their own keys.
+    A record is a dict. Its common keys can also be read as attributes, which are None if the key is absent. Experiments
+    add keys of their own.
 
     Args:
         measure: Name of the measure, e.g. "isoscore" or "silhouette[cosine]".
         value: The number, or None if it could not be computed (`note` says why).
         standard_error: Its standard error, or None if there is none.
-        fields: Any other keys: `n` (number of rows), `d` (dimension), `at` (modality, layer, …), `null_value`;
-            `without`, the values without each block of items, from which the standard error is computed; `low` and
-            `high`, the 95% interval of a proportion such as recall, and `by_item`, its value for each item;
-            `item_blocks`, which is equal if two records have the same items in the same blocks; `items_from`, "ids" or
-            a digest of rows without ids; `scaling`, the values in smaller samples, and `expected`, the
-            predicted value at full size; and others.
+        fields: Any other keys. The common ones are: `n`, number of rows; `d`, dimension; `at`, where the number was
+            measured (modality, layer, …); `null_value`; `low` and `high`, the 95% interval of a proportion such as
+            recall; `by_item`, the value for each item; `without`, the values without each block of items, from which
+            the standard error is computed; `item_blocks`, which is equal for two records if they have the same items in
+            the same blocks; `items_from`, "ids" or a digest of rows without ids; `scaling`, the values in smaller
+            samples; `expected`, the predicted value at full size.
 
     Example:
         >>> from clip_geometry import Record
@@ -136,24 +137,21 @@ ORIGIN = (
 
 
 class Results:
-    """The records of one results.jsonl file.
+    """The file results.jsonl of a run, to which finished results are appended.
 
-    A cell is one combination of settings of a run. Its records are written together once it is finished. `cell` is a
-    hash of these settings; `cell_row` and `cell_rows` give the position of the record in the cell and the number of its
-    records. Lines and cells that are
-    incomplete because the process was killed are skipped when reading, so that the cell is computed again.
+    A cell is one combination of settings of a run, identified by a hash. All records of a cell are written together
+    when the cell is finished, with the fields `cell` (the hash), `cell_row` (position in the cell) and `cell_rows`
+    (number of records of the cell). If a process is killed while writing, the incomplete cell is skipped when reading,
+    so the next run computes it again.
 
     Args:
-        path: The file, which need not exist.
+        path: The file, which does not have to exist yet.
 
     Example:
-        >>> import tempfile
-        >>> from pathlib import Path
         >>> from clip_geometry import Record, Results
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     results = Results(Path(folder) / "results.jsonl")
-        ...     results.append("a1", [Record("isoscore", 0.21, at={"modality": "image"})])
-        ...     results.finished(), [record.value for record in results.read()]
+        >>> results = Results("results.jsonl")
+        >>> results.append("a1", [Record("isoscore", 0.21, at={"modality": "image"})])
+        >>> results.finished(), [record.value for record in results.read()]
         ({'a1'}, [0.21])
     """
 
@@ -216,7 +214,7 @@ class Results:
         return [record for cell in finished.values() for record in cell]
 
     def finished(self) -> set[str]:
-        """Return the cells that need not be computed again."""
+        """Return the hashes of the finished cells, which need not be computed again."""
         return {record.cell for record in self.read()}
 
 
@@ -237,8 +235,8 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
         records: Records from `read_rows` or `measure_sets`, or any mappings with the same keys.
 
     Returns:
-        A DataFrame with one row per record. `at` is expanded into the columns `at.modality`, `at.layer`, …; the values
-        without each block of items and the values at smaller sizes are left out.
+        A DataFrame with one row per record. `at` is expanded into the columns `at.modality`, `at.layer`, …. Values that
+        are lists, such as those without each block of items, are left out.
 
     Example:
         >>> from clip_geometry import Record, to_frame
@@ -264,7 +262,8 @@ def read_rows(path: str | Path) -> list[Record]:
         path: A run folder, its results.jsonl, or a file written by `clip-geometry measure --json`.
 
     Returns:
-        The records of all finished cells, in the order in which the cells were finished.
+        A list of `Record`, in the order in which they were computed. Records of unfinished settings of a run are left
+        out.
 
     Raises:
         InputError: The file does not exist, has no finished records, or has lines that are not records.

@@ -86,14 +86,14 @@ class Step:
 
 
 def parse_pipeline(steps: str | Sequence[str | Step]) -> tuple[Step, ...]:
-    """Parse a pipeline into its steps.
+    """Parse the text of a pipeline into its steps.
 
     Args:
         steps: A pipeline, such as "normalize,whiten(128)[pooled]", or a list of steps. An empty pipeline leaves the
             rows unchanged.
 
     Returns:
-        The parsed steps.
+        A list of steps, each with a name, a scope (the sets on which it is fitted, or None) and parameters.
 
     Raises:
         InputError: A name, scope or parameter is unknown, or a value is wrong.

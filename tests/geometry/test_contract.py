@@ -76,8 +76,8 @@ def test_invariances_hold_both_ways(name, how, seed):
 def test_order_of_the_rows_does_not_matter(name):
     sets = arguments(measures[name], "plain")
     order = np.random.default_rng(0).permutation(len(sets[0]))
-    dealt = (part[order] if len(part) == len(order) else part for part in sets)  # class texts stay in their order
-    assert float(measures[name](*dealt)) == pytest.approx(float(measures[name](*sets)))
+    permuted = (part[order] if len(part) == len(order) else part for part in sets)  # class texts stay in their order
+    assert float(measures[name](*permuted)) == pytest.approx(float(measures[name](*sets)))
 
 
 @pytest.mark.parametrize("name", TWO_SETS)

@@ -25,7 +25,7 @@ def potential(d, t=2.0):
     return -2 * t + gammaln(d / 2) + order * math.log(2 / slope) + math.log(iv(order, slope))
 
 
-# measure → n, d, options of null_value, expected, tolerance; rows of labels are dealt to four classes
+# measure → n, d, options of null_value, expected, tolerance; rows of labels are assigned to four classes
 THEORY = {
     "uniformity": (1500, 8, {}, potential(8), 0.02),
     "cross_uniformity": (1500, 8, {}, potential(8), 0.02),

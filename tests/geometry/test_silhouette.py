@@ -9,7 +9,7 @@ from sklearn.metrics import silhouette_score
 from clip_geometry.geometry import measures, silhouette, silhouette_samples
 from clip_geometry.geometry.distances import by_class
 from clip_geometry.geometry.silhouette import in_proportion, random_ranks, sampled_silhouette, strata
-from clip_geometry.geometry.statistics import Dealt
+from clip_geometry.geometry.statistics import BlockedRows
 from clip_geometry.registry import InputError
 from support.clouds import cone
 from support.covering import covering_array
@@ -201,7 +201,7 @@ def test_float32_rows_without_each_block_keep_six_digits(block, scale, monkeypat
     x = (scale * x).astype(np.float32)
     block_of = rng.integers(-1, 4, size=120)
     for labels in (codes, np.arange(120) % 6, rng.integers(2, size=120)):
-        rows = Dealt(torch.from_numpy(x), torch.from_numpy(block_of), 4)
+        rows = BlockedRows(torch.from_numpy(x), torch.from_numpy(block_of), 4)
         result = [float(value) for value in measures["silhouette"].without_each(rows, labels)]
         kept = [block_of != b for b in range(4)]
         assert result == pytest.approx(

@@ -12,7 +12,7 @@ from clip_geometry.geometry import (
     silhouette,
     standard_error,
 )
-from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.geometry.uncertainty import assign_blocks
 from clip_geometry.registry import InputError
 from support.clouds import MEASURES, arguments, cone
 
@@ -37,9 +37,9 @@ def test_labels_and_pairs_stay_with_their_rows():
 
 
 def masks(n, blocks):
-    dealt = deal(n, blocks, 0).numpy()
-    assert sorted(np.bincount(dealt)) == sorted(len(part) for part in np.array_split(np.arange(n), blocks))
-    return [dealt != block for block in range(blocks)]
+    block_of = assign_blocks(n, blocks, 0).numpy()
+    assert sorted(np.bincount(block_of)) == sorted(len(part) for part in np.array_split(np.arange(n), blocks))
+    return [block_of != block for block in range(blocks)]
 
 
 @pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.smooth])

@@ -12,8 +12,8 @@ import scipy.stats
 import clip_geometry as cg
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import measures
-from clip_geometry.geometry.statistics import Dealt
-from clip_geometry.geometry.uncertainty import deal, jackknife
+from clip_geometry.geometry.statistics import BlockedRows
+from clip_geometry.geometry.uncertainty import assign_blocks, jackknife
 from clip_geometry.measuring.comparison import compare
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
@@ -58,8 +58,8 @@ def arguments(measure, image, text, labels):
 
 def record_of(measure, data, seed, blocks=20):
     """As `MeasuredSets.row` makes it, without its null value."""
-    sets, block_of = arguments(measure, *data), deal(N, blocks, seed).long()
-    parts = [Dealt(as_rows(x), block_of, blocks) if x.ndim == 2 else x for x in sets]
+    sets, block_of = arguments(measure, *data), assign_blocks(N, blocks, seed).long()
+    parts = [BlockedRows(as_rows(x), block_of, blocks) if x.ndim == 2 else x for x in sets]
     result = measure.without_each(*parts)
     if result is None:
         kept = (tuple(x[(block_of != block).numpy()] for x in sets) for block in range(blocks))

@@ -7,7 +7,7 @@ import pytest
 import clip_geometry as cg
 from clip_geometry.geometry import measures, participation_ratio
 from clip_geometry.measuring import scaling
-from clip_geometry.measuring.scaling import DEALS, ENOUGH, TRENDS, add_scaling, expected_at
+from clip_geometry.measuring.scaling import DIVISIONS, ENOUGH, TRENDS, add_scaling, expected_at
 from clip_geometry.registry import InputError
 
 OWN = "retrieval[mixed].image.same_modality_at_1"
@@ -55,7 +55,7 @@ def test_the_values_are_those_of_slices():
                 for part in divisions(90, size["n"])
             ]
         )
-        assert size["subsets"] == values.size == DEALS * (90 // size["n"])
+        assert size["subsets"] == values.size == DIVISIONS * (90 // size["n"])
         assert size["value"] == pytest.approx(values.mean(), rel=1e-12)
         error = np.sqrt(values.var(axis=1, ddof=1).mean() / values.shape[1])
         assert size["standard_error"] == pytest.approx(error, rel=1e-12)

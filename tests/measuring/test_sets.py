@@ -14,7 +14,7 @@ from clip_geometry.geometry import (
     partition_isotropy,
     standard_error,
 )
-from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.geometry.uncertainty import assign_blocks
 from clip_geometry.measuring.given import split_by
 from clip_geometry.measuring.records import measure_sets
 from clip_geometry.measuring.sets import MeasuredSets
@@ -218,9 +218,11 @@ def test_the_pipeline_is_fitted_anew_without_each_block():
     steps = parse_pipeline("normalize,center,normalize")
     measured = MeasuredSets(sets, steps, seed=0, blocks=10)
     (row,) = measure_sets(measured, ["average_cosine"])
-    dealt = deal(60, 10, 0).numpy()
+    block_of = assign_blocks(60, 10, 0).numpy()
     values = [
-        float(average_cosine(Pipeline(steps).fit_transform({"image": sets["image"].vectors[dealt != b]})[1]["image"]))
+        float(
+            average_cosine(Pipeline(steps).fit_transform({"image": sets["image"].vectors[block_of != b]})[1]["image"])
+        )
         for b in range(10)
     ]
     assert row["standard_error"] == pytest.approx(float(np.sqrt(9 * np.var(values))), rel=1e-9)
@@ -231,10 +233,10 @@ def test_paired_steps_are_fitted_anew_on_the_pairs_that_are_left():
     image, text = embeddings(40, "image", 0, item_id=ids), embeddings(40, "text", 1, item_id=ids[::-1].copy())
     steps = parse_pipeline("procrustes[text-to-image]")
     (row,) = measure_sets(MeasuredSets({"image": image, "text": text}, steps, blocks=8), ["matching_cosine"])
-    dealt, values = deal(40, 8, 0).numpy(), []
+    block_of, values = assign_blocks(40, 8, 0).numpy(), []
     x, y = image.vectors.astype(float), text.vectors[::-1].astype(float)
     for block in range(8):
-        kept = dealt != block
+        kept = block_of != block
         turned = y[kept] @ orthogonal_procrustes(y[kept], x[kept])[0]
         values.append(float(matching_cosine(x[kept], turned)))
     assert row["standard_error"] == pytest.approx(float(np.sqrt(7 * np.var(values))), rel=1e-6)

@@ -169,8 +169,8 @@ def test_cifar10_page(cifar):
     numbers["free"] = without_labels(index, "posterior[centered]")
     lost = {name: numbers["none"]["precision.image"] - each["precision.image"] for name, each in numbers.items()}
     text = prose("CIFAR-10 and object names")
-    assert f"which falls by {lost['rrf[centered]']:.2f}" in text
-    assert f"precision falls by {lost['posterior[centered]']:.2f}" in text
+    assert f"precision of image queries falls by {lost['rrf[centered]']:.2f}" in text
+    assert f"Precision falls by {lost['posterior[centered]']:.2f}" in text
     assert lost["free"] > 0.05
     assert numbers["free"]["hit_at_10.image"] > numbers["posterior[centered]"]["hit_at_10.image"]
-    assert f"costs a precision of {lost['rrf']:.2f}" in prose("The posterior repair")
+    assert f"lowers precision by {lost['rrf']:.2f}" in prose("The posterior repair")

@@ -57,7 +57,7 @@ def test_every_measure_has_a_page_with_a_figure(site):
             for said in (measure.name, measure.caveat, measure.formula, measure.reference):
                 assert " ".join(said.split()) in text, (name, said)
         assert path.read_text(encoding="utf-8").count('role="img"') >= 1, name
-        assert "It moves after:" in text and "same after:" in text
+        assert "It changes after:" in text and "same after:" in text
     index = (site / "measures.html").read_text(encoding="utf-8")
     assert all(f'href="measures/{name}.html"' in index for name in by_page())
 

@@ -21,18 +21,18 @@ __all__ = ["Dataset", "DatasetConfig", "load_dataset", "resolve_dataset"]
 
 
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
-    """Return the config of a registered data set, or of the files at a path.
+    """Check the name or path of a data set and its options, and return its config. No data are loaded.
 
-    The kind of data set at a path is inferred: a table is read as `captions`, a .json as `coco`, and a .tar or a folder
-    of them as `webdataset`. A folder is read as `cifar100` or `cifar10` if it has their files, and as `folder` if it
-    has images. ~ and $VARIABLE in a path are expanded.
+    The kind of data set at a path is inferred from its files: a table is read as `captions`, a .json as `coco`, and a
+    .tar or a folder of them as `webdataset`. A folder is read as `cifar100` or `cifar10` if it has their files, and as
+    `folder` if it has images. ~ and $VARIABLE in a path are expanded.
 
     Args:
         name_or_path: Name or path of the data set.
         **options: Other fields of its config, such as split or language.
 
     Returns:
-        The validated config, for `load_dataset` and `embed`.
+        A `DatasetConfig` with all options, for `load_dataset` and `embed`.
 
     Raises:
         InputError: The name is unknown, the path has no data set, or an option is wrong.
@@ -70,14 +70,14 @@ def dataset_from(section: Mapping[str, Any]) -> DatasetConfig:
 
 
 def load_dataset(data: str | Path | DatasetConfig, /, **options: Any) -> Dataset:
-    """Load a data set. Images are decoded on demand.
+    """Load a data set by name or path. Images are decoded when they are accessed.
 
     Args:
         data: Name or path of the data set, as for `resolve_dataset`, or a config returned by `resolve_dataset`.
         **options: Options that go with a name or path, as for `resolve_dataset`.
 
     Returns:
-        The data set, with the sides `image` and `text`, either of which may be None.
+        A `Dataset` with the sides `image` and `text`, either of which may be None.
 
     Raises:
         InputError: The name is unknown, the path has no data set, an option is wrong, or files are damaged.

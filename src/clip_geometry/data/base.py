@@ -63,14 +63,17 @@ class Side:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set: an image side and a text side that share item ids.
+    """A data set with an image side and a text side. Rows of both sides with the same item id belong together.
+
+    `load_dataset` returns it, and `embed` takes it. A side has the id of each row (`item_id`), a function from a row
+    number to an RGB image or a string (`load`), and possibly labels.
 
     Attributes:
-        config: The resolved config.
-        revision: Identifies the files of the data set.
-        image: The image side, if there is one.
-        text: The text side, if there is one.
-        class_names: Names of the classes, if the data set has classes.
+        config: All options of the data set, including the defaults.
+        revision: Hash of the files of the data set, which changes when the data change.
+        image: The image side; None if the data set has no images.
+        text: The text side; None if the data set has no texts.
+        class_names: Names of the classes; None if the data set has no classes.
     """
 
     config: "DatasetConfig"
@@ -81,23 +84,26 @@ class Dataset:
 
     @property
     def sides(self) -> tuple[Side, ...]:
+        """The sides that the data set has, images first."""
         return tuple(side for side in (self.image, self.text) if side is not None)
 
     def only(self, modality: str) -> "Dataset":
-        """Return the data set with only one of its sides, or without sides if it lacks this one."""
+        """Return the data set with only the given side, or with no side if it lacks this one."""
         return replace(self, **{side.modality: None for side in self.sides if side.modality != modality})
 
 
 class DatasetConfig(Config):
-    """Options that all data sets have; a subclass fixes `name` and adds more.
+    """Base class of the options of a data set. A subclass fixes `name` and adds fields of its own.
+
+    `resolve_dataset` returns an instance. Unknown and invalid options raise an error.
 
     Attributes:
         name: Name of the data set.
-        split: "train" or "test" if the data set has splits.
+        split: Part of the data to load, "train" or "test", if the data set has such parts.
         language: Language of the texts.
-        prompt: Template of class prompts, for data sets with class names. The text side then has one prompt per class,
-            in which the class name replaces "{}", or "{_}" to keep its underscores. The name of a set of templates
-            ("clip-cifar") gives several prompts per class.
+        prompt: Template of class prompts, such as "a photo of a {}.", for data sets with class names. The text side
+            then has one prompt per class, in which the class name replaces "{}", or "{_}" to keep its underscores. The
+            name of a set of templates, "clip-cifar", gives several prompts per class.
     """
 
     name: str

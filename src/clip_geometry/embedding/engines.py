@@ -93,15 +93,17 @@ class Engine:
 
 
 def open_engine(name: str, address: str | None = None) -> AbstractContextManager[Engine]:
-    """Open an engine, whose workers live until the `with` block ends.
+    """Open an engine, which reads and sums large sets in this process or on a Ray cluster.
 
     Args:
         name: "local" (this process) or "ray".
         address: Address of a running Ray cluster, or "auto" on one of its machines. Default: the cluster named by the
-            environment variable RAY_ADDRESS, or else a cluster of this machine's processors, which ends with the block.
+            environment variable RAY_ADDRESS; if it is not set, a new cluster on this machine, which ends with the
+            block.
 
     Returns:
-        A context manager that gives the engine, for `MeasuredSets(…, engine=…)`.
+        A context manager that returns the engine, for `MeasuredSets(…, engine=…)` and `measure(…, engine=…)`. Its
+        workers end with the `with` block.
 
     Raises:
         InputError: The engine is unknown, an address was given for the local engine, Ray is not installed, or no

@@ -57,15 +57,15 @@ def embed(
     address: str | None = None,
     progress: Progress = progress,
 ) -> dict[str, Any]:
-    """Embed data with a model, into a store or into memory.
+    """Embed data with a model, into a folder on disk (a store) or into memory.
 
-    A store is a folder of unnormalized float32 rows with metadata and checksums. Only missing or damaged shards are
-    computed, so the same call resumes after an interruption, and a registered encoder is built only if a shard has to
-    be computed. All modalities that the data and the model have in common are embedded.
+    A store holds unnormalized float32 rows with metadata and checksums, in files (shards) of a few thousand items. Only
+    missing or damaged shards are computed, so the same call resumes after an interruption. All modalities that the data
+    and the model have in common are embedded.
 
-    A model of your own does not need to be registered. It is called with lists of at most `batch_size` RGB PIL images
-    or texts, or with the output of `preprocess` and `tokenizer`, and returns a tensor or array (n, d). Modules are put
-    into eval mode for the duration of the call, and are neither moved nor copied.
+    The model can be a name, or your own function or module, which is called with lists of at most `batch_size` RGB PIL
+    images or texts, or with the output of `preprocess` and `tokenizer`. It returns a tensor or array (n, d). Modules
+    are in eval mode during the call, and are neither moved nor copied.
 
     Args:
         model: A config from `resolve_encoder`, or its name; a function or torch module that takes a list of images or
@@ -90,13 +90,14 @@ def embed(
         shard_size: Items per shard. Default: about 4096, a multiple of the batch size; fewer if an item has many rows.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", …. Your own model stays on its device.
         max_corrupt: Share of unreadable items, between 0 and 1, that are skipped without an error.
-        throughput: Options for speed. The manifest's "run" says which were used and how the time was spent.
+        throughput: Options for speed, as a `Throughput`. The entry "run" of the manifest says which were used and how
+            the time was spent.
         engine: "local" or "ray". Either engine can continue a store that the other began.
         address: Address of a Ray cluster (see `open_engine`).
-        progress: Context manager that shows the progress.
+        progress: Context manager that shows the progress, such as `clip_geometry.progress.progress`.
 
     Returns:
-        The manifest of the store; without a folder, a mapping of modality to `Embeddings`.
+        With `folder`, the manifest of the store, a mapping. Without it, modality → `Embeddings`.
 
     Raises:
         InputError: An option is out of range, the folder holds something else, the data and the model have no modality

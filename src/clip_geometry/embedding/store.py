@@ -270,7 +270,7 @@ def read_store(folder: str | Path, *, modality: str | None = None, limit: int | 
         limit: Use only the first N items, with all their captions.
 
     Returns:
-        Modality → embeddings. Rows are memory-mapped if they are a single shard or large.
+        A mapping of modality → `Embeddings`. Large rows, and rows in a single file, are memory-mapped.
 
     Raises:
         InputError: The store is unfinished or damaged, or lacks the modality.

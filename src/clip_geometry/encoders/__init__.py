@@ -33,15 +33,15 @@ class ModelList(NamedTuple):
 
 
 def resolve_encoder(model: str, **options: Any) -> EncoderConfig:
-    """Check a model's name and options, and return its config. Nothing is downloaded.
+    """Check the name and options of a model, and return its config. Nothing is downloaded.
 
     Args:
-        model: Name of the model, e.g. `open_clip:ViT-B-32/laion2b_s34b_b79k`; `clip-geometry list models` prints the
-            families.
-        **options: Fields of the family's config, such as `features`, `precision` or `seed`.
+        model: Name of the model, such as `open_clip:ViT-B-32/laion2b_s34b_b79k`; `clip-geometry list models` prints the
+            possible names.
+        **options: Fields of the config of the model's family, such as `features`, `precision` or `seed`.
 
     Returns:
-        The config, for `load_encoder`. The whole config identifies the encoder in an embedding store.
+        The `EncoderConfig`, for `load_encoder`. It identifies the model in a store.
 
     Raises:
         InputError: The family, architecture, tag or option is unknown (the message names the nearest known one), a file
@@ -65,7 +65,7 @@ def config_class(model: str) -> type[EncoderConfig]:
 
 
 def load_encoder(model: str | EncoderConfig, device: str = "auto", **options: Any) -> Encoder:
-    """Load a model in eval mode. A model on the Hugging Face hub is downloaded.
+    """Load a model in eval mode. Weights on the Hugging Face hub are downloaded.
 
     Args:
         model: Name of the model, as for `resolve_encoder`, or a config returned by `resolve_encoder`.
@@ -73,7 +73,7 @@ def load_encoder(model: str | EncoderConfig, device: str = "auto", **options: An
         **options: Options that go with a name, as for `resolve_encoder`.
 
     Returns:
-        The encoder. Its rows are never normalized.
+        An `Encoder`. Its rows are never normalized.
 
     Raises:
         InputError: The name or an option is unknown, the device does not exist, the weights do not fit the

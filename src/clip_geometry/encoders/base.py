@@ -17,12 +17,15 @@ from clip_geometry.registry import InputError, Registry, of_packages, shown
 
 
 class EncoderConfig(Config):
-    """Options that all encoders have; subclasses add more, and all of them are part of the store's key.
+    """Base class of the options of a model. Subclasses add fields; all fields identify the model in a store.
+
+    `resolve_encoder` returns an instance.
 
     Attributes:
-        model: The full name, e.g. "open_clip:ViT-B-32/fresh".
-        features: "projected" for rows after the tower's final projection, "pooled" for the pooled rows before it.
-        precision: Type of the weights and the computation. Rows are always float32.
+        model: The full name, such as "open_clip:ViT-B-32/fresh".
+        features: "projected" for rows after the final projection of the image or text tower, "pooled" for the rows
+            before it.
+        precision: Number type of the weights and of the computation. The returned rows are always float32.
     """
 
     model: str
@@ -184,11 +187,11 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A tokenized batch.
+    """Result of `Encoder.tokenize`: a tokenized batch of texts.
 
     Attributes:
-        inputs: Input of the text tower.
-        truncated: Number of texts that did not fit.
+        inputs: Input of the text tower: a tensor of token ids, or what the model takes.
+        truncated: Number of texts that were longer than the context of the model and were cut.
     """
 
     inputs: Any
@@ -213,11 +216,18 @@ class EncodedRows:
 
 
 class Encoder:
-    """A model that embeds images, texts or both. Rows are never normalized.
+    """Base class of models that embed images, texts or both. Rows are never normalized.
 
-    `preprocess` and `tokenize` run on the CPU, possibly in workers. `image_features` and `text_features` take their
-    stacked outputs, move them to `device` and return float32 rows on the CPU. Encoders with several rows per input
+    `load_encoder` returns an instance. `preprocess` converts one image and `tokenize` a list of texts, on the CPU.
+    `image_features` takes a batch of preprocessed images and `text_features` the tokenized texts; both compute on
+    `device` and return float32 rows, (n, d), on the CPU. Encoders with several rows per input, such as one per word,
     override `image_rows` and `text_rows`.
+
+    Attributes:
+        config: Name and options of the model.
+        device: Device on which the model computes.
+        modalities: Subset of {"image", "text"} that the model embeds.
+        model: The torch module.
     """
 
     config: EncoderConfig
@@ -235,14 +245,14 @@ class Encoder:
     item_bytes: int = 0  # estimated size of an input's rows if there are many; shards then hold fewer inputs
 
     def dim(self) -> Mapping[str, int | None]:
-        """Return modality → number of columns."""
+        """Return modality → dimension of its rows."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
-        """Return JSON-like facts for the manifest; families add or replace some.
+        """Return facts about the model for the manifest of a store; subclasses add or replace some.
 
-        A fact is None if it does not apply to the model. "activation" holds the class names of the activation functions
-        in the model: "QuickGELU", "GELU, ReLU".
+        A fact is None if it does not apply to the model. "activation" holds the class names of the activation
+        functions, such as "QuickGELU" or "GELU, ReLU".
         """
         kinds = {type(module).__name__.removesuffix("Activation") for module in self.model.modules()}
         scale = getattr(self.model, "logit_scale", None)
@@ -268,9 +278,11 @@ class Encoder:
             raise InputError(f"{self.config.model} embeds {names} only, since it has no {modality} tower")
 
     def preprocess(self, image: Image.Image) -> Tensor:
+        """Convert an image to the input of the image tower, a tensor without the batch dimension."""
         return self.transform(rgb(image))
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
+        """Convert texts to the input of the text tower."""
         raise NotImplementedError
 
     def text_lengths(self, texts: Sequence[str]) -> Sequence[int]:
@@ -278,19 +290,26 @@ class Encoder:
         return [len(text) for text in texts]
 
     def image_features(self, pixels: Tensor) -> Tensor:
+        """Return the rows of a batch of preprocessed images, (n, d), float32 on the CPU."""
         raise NotImplementedError
 
     def text_features(self, tokens: Tokens) -> Tensor:
+        """Return the rows of a batch of tokenized texts, (n, d), float32 on the CPU."""
         raise NotImplementedError
 
     def heads(self) -> Mapping[str, np.ndarray]:
-        """Return modality → A, the (width, d) linear projection of pooled features, f ↦ f A, to fit `IsoCLIP` on."""
+        """Return the linear projection heads, on which `IsoCLIP` can be fitted.
+
+        They are a mapping of modality → A, (width, d), where pooled features f become the row f A.
+        """
         raise InputError(f"the projection heads of {self.config.model} cannot be read; give a model of open_clip")
 
     def image_rows(self, pixels: Tensor) -> EncodedRows:
+        """Return the rows of a batch of images with their metadata; by default, one row per image."""
         return EncodedRows(self.image_features(pixels))
 
     def text_rows(self, tokens: Tokens) -> EncodedRows:
+        """Return the rows of a batch of texts with their metadata; by default, one row per text."""
         return EncodedRows(self.text_features(tokens))
 
 

@@ -33,11 +33,11 @@ EXPECTED = "a text tower of Multilingual-CLIP"
 
 
 def paired_image_model(model: str) -> str:
-    """Return the name of the image model whose embedding space a Multilingual-CLIP text tower shares.
+    """Return the name of the CLIP image model that a Multilingual-CLIP text model was trained to match.
 
     Args:
-        model: Name of the text tower, `mclip:ORG/NAME` or `mclip:PATH`. A folder names its image model as
-            `image_model` in its config.json.
+        model: Name of the text model, `mclip:ORG/NAME` or `mclip:PATH`. The config.json of a folder must name the image
+            model as `image_model`.
 
     Returns:
         The name of the image model, for `resolve_encoder`.

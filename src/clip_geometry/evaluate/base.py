@@ -15,12 +15,15 @@ from clip_geometry.registry import instance
 
 
 def add_evaluator(shared: Measure, own: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    """Register as measures the numbers of an evaluator that the catalog describes.
+    """Register each number of an evaluator, such as `retrieval.image_to_text.r_at_1`, as a measure.
+
+    An evaluator is a function that returns a dictionary of numbers. The numbers to register are those whose names in
+    the catalog start with the name of the evaluator and a dot.
 
     Args:
-        shared: The function of the evaluator and the fields that its numbers have in common; `shared.name` is the name
-            of the evaluator.
-        own: Number → fields of `Measure` in which it differs from `shared`.
+        shared: A `Measure` with the name and the function of the evaluator, and with the fields that all of its numbers
+            share.
+        own: Name of a number → fields of `Measure` in which it differs from `shared`.
     """
     prefix = f"{instance(shared, Measure, 'shared', 'a Measure').name}."
     for name in catalog.names():

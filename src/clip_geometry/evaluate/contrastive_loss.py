@@ -22,24 +22,27 @@ def contrastive_loss(
     logit_scale: float | Tensor = 100.0,
     batch_size: int | None = None,
 ) -> dict[str, Tensor | float]:
-    """Compute the symmetric cross-entropy of the logits s⟨u_i, v_j⟩ of unit rows u and v, with s = logit_scale.
+    """Return the loss with which CLIP is trained: the symmetric cross-entropy of the scaled cosines in a batch.
 
-    image_to_text = mean_i (log Σ_j exp(s⟨u_i, v_j⟩) − s⟨u_i, v_i⟩), and text_to_image is the same over the images; loss
-    is their mean. It is ≥ 0, lower is better, and it is log(batch size) if all rows coincide. More in-batch negatives
-    increase it, so the batch size is part of the result. Both directions are computed in float64 in one pass over
-    blocks. The result keeps its precision even near 0 and is differentiable (the graph keeps all blocks). Source:
-    Radford et al. 2021, arXiv:2103.00020, figure 3; evaluated at temperature 100 by Tyshchuk et al. 2023.
+    The logits are s⟨u_i, v_j⟩, where u and v are the unit rows of images and texts and s is `logit_scale`.
+    image_to_text = mean_i (log Σ_j exp(s⟨u_i, v_j⟩) − s⟨u_i, v_i⟩). text_to_image is the same with images and texts
+    exchanged, and loss is the mean of both. The loss is at least 0; lower is better; it is log(batch size) if all rows
+    coincide. It grows with the batch size, so compare only losses at the same batch size.
+
+    It is computed in float64, in blocks, and is precise even near 0. It is differentiable. Source: Radford et al. 2021,
+    arXiv:2103.00020, figure 3; Tyshchuk et al. 2023 evaluate it at logit scale 100.
 
     Args:
         image: (n, d) rows, n ≥ 2.
-        text: (n, d) rows, aligned with the images; each text is the pair of only one image.
+        text: (n, d) rows, aligned with the images: text i belongs to image i and to no other image.
         logit_scale: s, the inverse temperature, above 0.
-        batch_size: Pairs per batch (in-batch negatives), from 2 to n; None uses all n pairs. Batches are consecutive
-            rows. The mean is over all pairs: a last, smaller batch counts by its number of pairs, and a single pair in
-            it has loss 0.
+        batch_size: Pairs per batch, from 2 to n; None uses all n pairs. Batches are consecutive rows. The loss is the
+            mean over all pairs, so a smaller last batch counts by its number of pairs. A last batch of a single pair
+            has loss 0.
 
     Returns:
-        loss, image_to_text, text_to_image and batch_size; floats for arrays, 0-d float64 tensors for tensors.
+        A dictionary with loss, image_to_text, text_to_image and batch_size; floats for arrays, 0-d float64 tensors for
+        tensors.
 
     Raises:
         InputError: A row is zero, the sets differ in length, logit_scale is not positive and finite, or batch_size is

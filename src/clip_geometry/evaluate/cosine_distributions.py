@@ -22,23 +22,23 @@ QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 @in_kind
 @torch.no_grad()
 def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[str, float]:
-    """Summarize the cosines of matching pairs, ⟨u_i, v_i⟩, and of random pairs, ⟨u_i, v_j⟩ for all i ≠ j.
+    """Summarize the distributions of the cosines of matching pairs and of random pairs.
 
-    Means, standard deviations (ddof 0) and the quantiles of matching pairs are exact; quantiles are linearly
-    interpolated between two values, as in NumPy. Quantiles of random pairs are computed from counts in equal bins
-    between bounds of their cosines. They are off by less than the width of one bin: 0.001 by default, less in a narrow
-    cone. Cosines are compared as 1 − ‖u − v‖²/2, which keeps their order in a narrow cone; cosines that may differ by
-    rounding only count as equal. Takes O(n²(d + log n)) time, in blocks. Source: Tyshchuk et al. 2023, figures 9-11.
+    Matching pairs are (image i, text i); random pairs are (image i, text j) for all i ≠ j. Means, standard deviations
+    (ddof 0) and the quantiles of matching pairs are exact, with linear interpolation as in NumPy. Quantiles of random
+    pairs are computed from a histogram, with an error below the width of one bin, which is 0.001 by default and less if
+    all cosines are close together. Cosines that differ only by rounding count as equal. The cost is O(n²(d + log n)),
+    in blocks. Source: Tyshchuk et al. 2023, figures 9-11.
 
     Args:
         image: (n, d) rows of distinct items, n ≥ 2.
         text: (n, d) rows, aligned with the images.
-        bins: Number of bins for the random pairs, at least 1.
+        bins: Number of bins of the histogram of random pairs, at least 1.
 
     Returns:
-        For each of matching and random: .mean, .std, .q05, .q25, .q50, .q75, .q95. Also auc = P(matching > random) +
-        P(equal)/2 for one pair of each kind, from the ranks of all pairs (Mann-Whitney): 1 if all matching pairs exceed
-        all random ones, 0.5 if both are distributed alike.
+        A dictionary of floats: matching.mean, .std, .q05, .q25, .q50, .q75 and .q95, the same for random, and auc. auc
+        is the probability that a matching pair has a higher cosine than a random pair (ties count half): 1 if all
+        matching pairs have higher cosines than all random pairs, 0.5 if both have the same distribution.
 
     Raises:
         InputError: A row is zero, the sets differ in length, or bins < 1.

@@ -222,30 +222,30 @@ def linear_probe(
     max_iter: int = 1000,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Measure the test accuracy of multinomial logistic regression.
+    """Return the test accuracy of a linear classifier (multinomial logistic regression) fitted on training rows.
 
-    The classifier minimizes mean cross-entropy + ‖W‖²/(2 C n) over the n training rows as given, without a penalty on
-    the intercept. Deterministic. Source: Radford et al. 2021; Tyshchuk et al. 2023.
+    The classifier minimizes the mean cross-entropy + ‖W‖²/(2 C n) over n training rows, where W are the weights; the
+    intercept is not penalized. Rows are used as given. The result is deterministic. Source: Radford et al. 2021;
+    Tyshchuk et al. 2023.
 
     Args:
         train_x: (n, d) rows.
         train_y: (n,) labels of any comparable type.
         test_x: (m, d) rows.
         test_y: (m,) labels, all of which must occur in train_y.
-        C: The inverse penalty, above 0, or "validation". The latter holds out a random fifth of each class, chooses
-            from 0.01, 0.1, …, 10⁴ the C with the best accuracy on these rows (the smallest among equals), and fits it
-            on all training rows.
-        solver: "sklearn" is LogisticRegression(C=C, max_iter=max_iter): L-BFGS with its default tolerance, as
-            published. "torch" is about 3x faster (benchmarks/linear_probe.py) and runs on the device of the rows. It
-            gets within 1e-5 of the minimum, in relative terms if the minimum is near 0. scikit-learn's tolerance bounds
-            the gradient. This leaves up to 5e-3 (50,000 unit rows of 100 classes), and a multiple of the minimum if C
-            is so large that the penalty hardly counts.
-        max_iter: Largest number of iterations; a ConvergenceWarning says if they do not suffice.
+        C: Inverse strength of the penalty, above 0, or "validation". The latter holds out a random fifth of each class,
+            chooses the C from 0.01, 0.1, …, 10⁴ with the highest accuracy on the held-out rows (the smallest of
+            several), and fits the classifier with this C on all training rows.
+        solver: "sklearn" is scikit-learn's LogisticRegression(C=C, max_iter=max_iter), as in the papers. "torch" is
+            about 3x faster (benchmarks/linear_probe.py), runs on the device of the rows, and comes closer to the
+            minimum: within 1e-5, in relative terms if the minimum is near 0. scikit-learn stops up to 5e-3 above the
+            minimum (50,000 unit rows of 100 classes), and further above it if C is very large.
+        max_iter: Largest number of iterations. If they do not suffice, there is a ConvergenceWarning.
         seed: Seed of the choice of held-out rows.
 
     Returns:
-        top_1, top_5 (for more than 5 classes) and mean_per_class accuracy on the test rows, in [0, 1]; loss, iterations
-        and C.
+        A dictionary of floats: top_1, top_5 (for more than 5 classes) and mean_per_class, accuracies on the test rows
+        in [0, 1]; and loss (the minimized function), iterations and C of the fit.
 
     Raises:
         InputError: A label or the solver is unknown, C is not positive, there are too few rows to hold any out, C is
@@ -341,29 +341,30 @@ add_evaluator(Measure("linear_probe", linear_probe))
 def modality_separability(
     image: Rows, text: Rows, *, folds: int = 5, draws: int = 3, seed: int = 0
 ) -> dict[str, float]:
-    """Measure how accurately logistic regression and a linear SVM separate the modalities.
+    """Return how accurately linear classifiers can tell images from texts by their embeddings.
 
-    Both classifiers are scikit-learn's with default settings (L-BFGS with max_iter 1000), on the rows as given. Compare
-    .train with .null_train: with few rows per dimension, even shuffled labels are fitted far above chance, while .null
-    stays near the share of the larger set. Rows count as independent. Captions of one image may fall into different
-    folds, which raises .cross_validated above its value for new items; pass one caption per image. If the rows were
-    transformed by a map that was fitted on all of them, no row is truly held out: after centering each set by its own
-    mean, held-out rows fall on the side of the other set, and .cross_validated drops far below .null (0.19 compared
-    with 0.5). Rows whose largest entry exceeds 1e10 are scaled down to it, because the solvers would leave the range of
-    float64; the penalty no longer matters at that scale. A classifier that does not converge issues a
-    ConvergenceWarning, and its accuracy counts. Source: Tyshchuk et al. 2023, on the training rows only.
+    The classifiers are scikit-learn's logistic regression and linear SVM with default settings (1000 iterations), on
+    the rows as given. Compare .cross_validated with .null, and .train with .null_train: with few rows per dimension, a
+    classifier fits even shuffled labels far above chance on its training rows.
+
+    Two effects distort .cross_validated. Captions of one image in different folds raise it, so pass one caption per
+    image. Centering each set by its own mean lowers it far below .null (0.19 compared with 0.5), because the mean
+    contains the held-out rows; the same holds for any map that was fitted on all rows.
+
+    Rows whose largest entry exceeds 1e10 are scaled down to it, because the solvers would exceed the range of float64.
+    If a classifier does not converge, there is a ConvergenceWarning. Source: Tyshchuk et al. 2023, who report .train.
 
     Args:
         image: (n, d) rows.
-        text: (m, d) rows, which do not have to pair with the images.
+        text: (m, d) rows, which need not be aligned with the images.
         folds: Number of cross-validation folds, from 2 to the number of rows of the smaller set.
         draws: Number of times that labels are shuffled, at least 1.
         seed: Seed of the folds and draws.
 
     Returns:
-        Accuracies in [0, 1] for each of logistic_regression and linear_svc, where 1 is fully separable: .train, on the
-        rows on which it was fitted (as published); .cross_validated, the mean over stratified, shuffled folds;
-        .null_train and .null, the same two with shuffled modality labels, averaged over `draws`.
+        A dictionary of accuracies in [0, 1], where 1 means fully separable, for logistic_regression and for linear_svc:
+        .train, accuracy on the rows of the fit; .cross_validated, mean accuracy on held-out rows over stratified,
+        shuffled folds; .null_train and .null, the same two for shuffled modality labels, averaged over `draws`.
 
     Raises:
         InputError: folds is outside 2..min(n, m), draws < 1, or the dimensions differ.

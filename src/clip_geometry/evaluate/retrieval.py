@@ -35,29 +35,33 @@ def retrieval(
     index: str = "cross",
     median_rank: bool = True,
 ) -> dict[str, float]:
-    """Measure how often the pair of a query is among the k rows of highest cosine, in both directions.
+    """Return recall at K and median ranks of searches for matching pairs by cosine, in both directions.
 
-    A row may have several pairs, such as an image with five captions. Then every row is a query and all rows are
-    searched. A query is correct if it finds any of its pairs; its other pairs are skipped. This is the convention of
-    CLIP_benchmark. Ties count against the query, regardless of the order of the rows: a row as near as the pair
-    precedes it, and a row of the query's own modality precedes one of the other. Therefore a caption of which there are
-    c copies has at best rank c, and rows that all coincide score 0. Cosines within 4 ε count as equal; cosines too
-    close for a product to distinguish are computed from differences. Memory: a copy of the rows, and blocks of cosines.
+    Every image is a query for its text, and every text for its image. A row may have several pairs, such as an image
+    with five captions: a query then counts as correct if it finds any of them, and its other pairs are skipped, as in
+    CLIP_benchmark.
+
+    Ties count against the query: an item with the same cosine as the pair is ranked before it, whatever the order of
+    the rows. So a caption that occurs c times has rank c or worse, and rows that all coincide have recall 0. Cosines
+    within 4 ε count as equal, where ε is the rounding unit of the number type; cosines too close for a product to
+    distinguish are computed from differences. The memory needed is a copy of the rows and blocks of cosines.
 
     Args:
-        image: (n, d) rows, n ≥ 2; or a `Search`, without further sets.
+        image: (n, d) rows, n ≥ 2; or a precomputed `Search` in place of image, text and pairs.
         text: (m, d) rows, aligned with the images unless `pairs` is given.
-        pairs: (2, p) row numbers of images and of texts that belong together, each row in at least one pair; None pairs
-            row i with row i.
+        pairs: (2, p) row numbers of the images and of the texts that belong together, where each row occurs at least
+            once. None pairs row i with row i.
         k: One or several ranks K, 1 ≤ K < n and m.
-        index: "cross" searches the other modality; "mixed" searches one index of all rows, except the query itself.
-        median_rank: Whether to compute the median ranks. All other numbers need only the nearest rows of each query.
+        index: "cross" searches the rows of the other modality. "mixed" searches all rows of both modalities, except the
+            query itself.
+        median_rank: Whether to compute the median ranks, which takes longer because it needs the rank of every pair.
 
     Returns:
-        image_to_text.r_at_K for each K, the share of queries whose pair has rank ≤ K (higher is better; chance with one
-        pair is K/n, or K/(2n − 1) for "mixed"); image_to_text.median_rank, starting at 1; and the same for
-        text_to_image. For index="mixed", also image.same_modality_at_K and text.same_modality_at_K, the mean share of
-        the query's own modality in its top K, about (n − 1)/(2n − 1) without a modality gap.
+        A dictionary of floats. image_to_text.r_at_K for each K is the share of image queries whose pair has rank ≤ K,
+        in [0, 1]; higher is better, and chance with one pair is K/n, or K/(2n − 1) for "mixed".
+        image_to_text.median_rank is at least 1; lower is better. The same for text_to_image. For index="mixed",
+        image.same_modality_at_K and text.same_modality_at_K are the mean share of the query's own modality among the
+        first K results, which is about (n − 1)/(2n − 1) without a modality gap.
 
     Raises:
         InputError: A row is zero, the sets differ in length without `pairs`, a row has no pair, or K is out of range.
@@ -370,7 +374,10 @@ def _leads_of_pairs(
     i: Int[Tensor, " p"],
     j: Int[Tensor, " p"],
 ) -> Float[Tensor, " p"]:
-    """Return ⟨q_i, rows_j − pair_i⟩ for the pairs (i, j)."""
+    """Return for each pair (i, j) how much larger the product of query i with row j is than with its first pair.
+
+    This is ⟨q_i, rows_j − pair_i⟩, computed from differences, because products of close rows lose precision.
+    """
     leads = query.new_empty(len(i))
     step = max(1, entries_at_a_time(query.device) // query.shape[1])
     for own, other, out in zip(i.split(step), j.split(step), leads.split(step), strict=True):
@@ -385,7 +392,7 @@ MANY = 0.1  # share of queries with ties above which a remark mentions them
 
 
 def _remark_on_queries(image: Rows, text: Rows, pairs: Any = None) -> str | None:
-    """Return the remark that applies to every number."""
+    """Return the remark on data with several pairs per row: which rows are queries, and when a query is correct."""
     if pairs is None:
         return None
     return f"{len(image)} images and {len(text)} texts are queries, each correct if it finds any of its pairs"

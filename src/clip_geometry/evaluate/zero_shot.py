@@ -19,23 +19,23 @@ BLOCK = 1024  # images whose logits are in memory at a time
 
 @in_kind
 def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: str = "cosine") -> dict[str, float]:
-    """Measure the accuracy of choosing the class with the highest logit.
+    """Return the accuracy of zero-shot classification: each image is assigned to the class text with the highest logit.
 
-    Among equal logits, the lowest class index wins, for top_5 too; equal rows of class_text have exactly equal logits.
-    Source: Radford et al. 2021; for the three logits, Tyshchuk et al. 2023.
+    If several classes have the same logit, the lowest class index is chosen; equal rows of class_text have exactly
+    equal logits. Source: Radford et al. 2021; for the three kinds of logits, Tyshchuk et al. 2023.
 
     Args:
         image: (n, d) rows.
-        labels: (n,) whole numbers 0..K−1: the row of class_text that is correct.
-        class_text: (K, d), one row per class, K ≥ 2. `ensemble` combines several prompts per class into one row;
-            `clip-geometry measure` and configs do this before the pipeline, which is then applied to unit-length means
-            of prompts.
-        logits: "cosine", "dot" or "neg_distance" (−‖x − t‖). The last two use the rows as given, without scaling them
-            to unit length: the three agree on unit rows and differ after a transform.
+        labels: (n,) class of each image as a whole number 0..K−1: the correct row of class_text.
+        class_text: (K, d), one row per class, K ≥ 2. Use `ensemble` to combine several prompts per class.
+            `clip-geometry measure` does this before the pipeline, so the pipeline is applied to the unit-length means
+            of the prompts.
+        logits: "cosine", "dot" (inner product) or "neg_distance" (−‖x − t‖ for an image row x and a class row t). The
+            last two use the rows without scaling them to unit length. All three give the same accuracy on unit rows.
 
     Returns:
-        top_1, top_5 (for more than 5 classes) and mean_per_class, the mean accuracy over the classes that occur; all in
-        [0, 1], where chance is 1/K.
+        A dictionary of floats in [0, 1]: top_1, top_5 (for more than 5 classes) and mean_per_class, the mean of the
+        accuracies of the classes that occur. Chance is 1/K for top_1.
 
     Raises:
         InputError: The labels are invalid, the dimensions differ or, with "cosine", a row is zero.
@@ -95,13 +95,14 @@ def zero_shot_ranks(
 
 @arrays_in_kind
 def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
-    """Average several prompts per class: scale each to unit length, take their mean, and scale it to unit length again.
+    """Average several prompts per class into one unit row per class.
 
+    Each prompt is scaled to unit length, the prompts of a class are averaged, and the mean is scaled to unit length.
     Source: Prompt_Engineering_for_ImageNet.ipynb of github.com/openai/CLIP.
 
     Args:
-        rows: (n, d) text embeddings.
-        classes: (n,) whole numbers 0..K−1, each of which occurs at least once.
+        rows: (n, d) text embeddings of the prompts.
+        classes: (n,) class of each prompt as a whole number 0..K−1; each class must occur.
 
     Returns:
         (K, d) unit rows, one per class.

@@ -21,12 +21,14 @@ ROWS = 512  # rows per block when neighbors are gathered
 
 @in_kind
 def linear_cka(x: Rows | LinearKernels, y: Rows | None = None) -> Float[Tensor, ""]:
-    """Return the linear centered kernel alignment (CKA), with the unbiased HSIC of Song et al. 2012.
+    """Return the linear centered kernel alignment (CKA): how similar the similarities of rows are in two sets.
 
-    CKA = HSIC(x, y)/√(HSIC(x, x) HSIC(y, y)), where HSIC = [tr K̃L̃ + 1ᵀK̃1 1ᵀL̃1/((n − 1)(n − 2)) − 2/(n − 2)
-    1ᵀK̃L̃1]/(n(n − 3)), and K̃ = xxᵀ and L̃ = yyᵀ have zero diagonals. The value lies in [−1, 1]. It is 1 if y is x
-    rotated, shifted and scaled, and 0 on average if the sets are independent, for every n (the usual, biased CKA tends
-    to 1 as d/n grows). The cost is O(n d e), or O(n²(d + e)) where that is less.
+    The value lies in [−1, 1]. It is 1 if y is x rotated, shifted and scaled, and 0 on average if the sets are
+    independent, for every n. (The usual CKA is biased: for independent sets it tends to 1 as d/n grows.)
+
+    CKA = HSIC(x, y)/√(HSIC(x, x) HSIC(y, y)), with the unbiased HSIC of Song et al. 2012: HSIC = [tr K̃L̃ + 1ᵀK̃1
+    1ᵀL̃1/((n − 1)(n − 2)) − 2/(n − 2) 1ᵀK̃L̃1]/(n(n − 3)), where K̃ and L̃ are xxᵀ and yyᵀ with the diagonal set to 0,
+    and 1 is a vector of ones. The cost is O(n d e), or O(n²(d + e)) if that is less.
 
     Args:
         x: Rows, (n, d), n ≥ 4; or a precomputed `LinearKernels` in place of both arguments.
@@ -58,11 +60,11 @@ def linear_cka(x: Rows | LinearKernels, y: Rows | None = None) -> Float[Tensor, 
 
 @in_kind
 def mutual_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Return the share of the k nearest neighbors, by cosine, that two sets have in common (Huh et al. 2024).
+    """Return the average share of the k nearest neighbors of a row that two sets have in common (Huh et al. 2024).
 
-    The value is the mean over rows i of |kNN_x(i) ∩ kNN_y(i)|/k. A row is not its own neighbor. The value lies in [0,
-    1]; it is k/(n − 1) on average if the sets are independent. Ties are broken by index, as far as they survive the
-    normalization of the rows.
+    The value is mean_i |kNN_x(i) ∩ kNN_y(i)|/k, where kNN_x(i) are the k nearest other rows of row i in x, by cosine.
+    It lies in [0, 1]; higher means more similar sets, and k/(n − 1) is the average for independent sets. Equal cosines
+    are ordered by row number.
 
     Args:
         x: Rows, (n, d), n ≥ k + 1, d ≥ 2; or a precomputed `PairedNeighbors` in place of both arguments.
@@ -95,12 +97,12 @@ def _share_in_common(a: Int[Tensor, "n k"], b: Int[Tensor, "n k"]) -> Float[Tens
 
 @in_kind
 def cycle_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Return the share of rows that are reached again by a step to a neighbor in y and one back in x (Huh et al. 2024).
+    """Return how often a step to a neighbor in one set and a step back in the other return to the same row.
 
-    The value is the mean over rows i of [i ∈ kNN_x(j) for some j ∈ kNN_y(i)], with the k nearest neighbors by cosine. A
-    row is not its own neighbor. The value lies in [0, 1]; it is about 1 − (1 − k/(n − 1))^k if the sets are
-    independent. The measure is not symmetric in x and y. Ties are broken by index, as far as they survive the
-    normalization of the rows. The cost is O(n²(d + e)).
+    The value is the share of rows i for which a row j exists such that j is one of the k nearest neighbors of i in y,
+    and i is one of the k nearest neighbors of j in x, by cosine (Huh et al. 2024). A row is not its own neighbor. The
+    value lies in [0, 1]; for independent sets it is about 1 − (1 − k/(n − 1))^k. Exchanging x and y changes it. Equal
+    cosines are ordered by row number. The cost is O(n²(d + e)).
 
     Args:
         x: Rows, (n, d), n ≥ k + 1, d ≥ 2; or a precomputed `PairedNeighbors` in place of both arguments.
@@ -128,14 +130,16 @@ def cycle_knn(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 
 
 @in_kind
 def cknna(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Return the centered kernel nearest-neighbor alignment: CKA restricted to common neighbors (Huh et al. 2024).
+    """Return the similarity of the neighborhoods of two sets: CKA restricted to common neighbors (Huh et al. 2024).
 
-    CKNNA = A(x, y)/√(A(x, x) A(y, y)). A is the unbiased HSIC (Song et al. 2012) of the two cosine matrices, in which
-    an entry ij is kept only if j is among the k nearest rows of i in both sets, as in the authors' code. The value is
-    clipped to [−1, 1]. It is 1 if x and y have the same neighbors at the same cosines, and near 0 if they are
-    independent. Exchanging the sets changes the value slightly, because neighbors are not mutual. Ties are broken by
-    index, as far as they survive the normalization of the rows. The value is differentiable as long as the neighbors do
-    not change. It takes O(n²(d + e)) time and O(nk) memory.
+    CKNNA, the centered kernel nearest-neighbor alignment, is A(x, y)/√(A(x, x) A(y, y)). A is the unbiased HSIC (Song
+    et al. 2012) of the two matrices of cosines, in which entry ij is set to 0 unless j is among the k nearest rows of i
+    in both sets, as in the authors' code.
+
+    The value is clipped to [−1, 1]: 1 if both sets have the same neighbors at the same cosines, near 0 if they are
+    independent. Exchanging the sets changes it slightly, because i can be a neighbor of j without j being a neighbor of
+    i. Equal cosines are ordered by row number. The value is differentiable as long as the neighbors do not change. It
+    takes O(n²(d + e)) time and O(nk) memory.
 
     Args:
         x: Rows, (n, d), n ≥ max(4, k + 1), d ≥ 2; or a precomputed `PairedNeighbors` in place of both arguments.
@@ -201,13 +205,13 @@ def _hsic(
 
 @in_kind
 def information_imbalance(x: Rows | PairedNeighbors, y: Rows | None = None, *, k: Integer = 1) -> Float[Tensor, ""]:
-    """Return the information imbalance Δ(x → y), the rank in y of the nearest neighbors in x (Glielmo et al. 2022).
+    """Return the information imbalance Δ(x → y), which says how well neighbors in x predict neighbors in y.
 
-    Δ(x → y) = 2/(n²k) Σ_i Σ_j r_ij over the k nearest neighbors j of row i in x, where r_ij = 1 + the number of rows
-    that are nearer to row i in y than row j is, by Euclidean distance. The value lies in (0, 2). It is 2/n if the
-    neighbors agree fully (k = 1), and 1 on average if the sets are independent. The measure is not symmetric: Δ(x → y)
-    < Δ(y → x) means that x says more about y than y says about x. Equally near neighbors in x are taken in the order of
-    their indices. The cost is O(n²(d + e)), in blocks.
+    Δ(x → y) = 2/(n²k) Σ_i Σ_j r_ij over the k nearest neighbors j of row i in x. r_ij is the rank of j among the
+    neighbors of i in y, by Euclidean distance, starting at 1. The value lies in (0, 2); lower means better predicted.
+    It is 2/n for k = 1 if every nearest neighbor in x is also the nearest in y, and 1 on average if the sets are
+    independent. It is not symmetric: Δ(x → y) < Δ(y → x) means that x predicts y better than y predicts x. Equal
+    distances in x are ordered by row number. The cost is O(n²(d + e)), in blocks. Source: Glielmo et al. 2022.
 
     Args:
         x: Rows, (n, d), n ≥ k + 1; or a precomputed `PairedNeighbors` in place of both arguments.

@@ -15,23 +15,29 @@ ROUNDING = 1e-10  # relative to the largest singular value of the class means; s
 
 
 class NeuralCollapse(NamedTuple):
-    """Result of `neural_collapse`. All fields are 0 in full collapse.
+    """Result of `neural_collapse`: four signs of neural collapse, NC1 to NC4, all at least 0. Full collapse gives 0.
+
+    C is the number of classes. Class means and class texts are taken relative to their mean over the classes.
 
     Args:
-        nc1: tr(Σ_W Σ_B⁺)/C, the spread within classes relative to the spread between class means.
-        nc2_norm: Standard deviation divided by mean of the distances of the class means from their center.
-        nc2_angle: Mean over pairs of classes of |cos + 1/(C − 1)|, where cos is the cosine of the two class means about
-            their center.
-        nc3: ‖M/‖M‖ − W/‖W‖‖, where M holds the class means and W the class texts, each about its center. None without
-            texts.
-        nc4: Share of rows for which the class of the nearest class mean differs from the class of the text with the
-            largest cosine. None without texts.
+        nc1: tr(Σ_W Σ_B⁺)/C, the spread Σ_W of rows within classes relative to the spread Σ_B of the class means, where
+            ⁺ is the pseudoinverse.
+        nc2_norm: Standard deviation of the lengths of the class means, divided by their mean. 0: all class means are
+            equally long.
+        nc2_angle: Mean of |cos + 1/(C − 1)| over pairs of classes, where cos is the cosine of the two class means. 0:
+            the class means are as far apart as C directions can be.
+        nc3: ‖M/‖M‖ − W/‖W‖‖, where the rows of M are the class means, the rows of W the class texts, and ‖·‖ is the
+            Frobenius norm. 0: class means and texts agree. None without class texts.
+        nc4: Share of rows, in [0, 1], whose nearest class mean belongs to another class than the text with the largest
+            cosine. None without class texts.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
-        >>> x = np.random.default_rng(0).normal(size=(90, 8))
-        >>> isinstance(cg.geometry.neural_collapse(x, np.arange(90) % 3), cg.geometry.NeuralCollapse)
-        True
+        >>> labels = np.arange(90) % 3
+        >>> collapsed = np.eye(3, 8)[labels] + 0.01 * np.random.default_rng(0).normal(size=(90, 8))
+        >>> result = cg.geometry.neural_collapse(collapsed, labels)
+        >>> round(result.nc1, 2), round(result.nc2_norm, 2), round(result.nc2_angle, 2), result.nc3
+        (0.0, 0.0, 0.0, None)
     """
 
     nc1: Value
@@ -43,25 +49,28 @@ class NeuralCollapse(NamedTuple):
 
 @in_kind
 def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> NeuralCollapse:
-    """Measure how far labeled rows have collapsed, NC1 to NC4 (Papyan et al. 2020).
+    """Measure how far labeled rows have collapsed onto their class means, NC1 to NC4 (Papyan et al. 2020).
 
-    All classes have equal weight. Σ_W is the mean of the covariances of the classes, and Σ_B the covariance of the C
-    class means about their center. NC3 and NC4 compare the class means with a classifier, which is here the set of
-    class texts. A vector added to all rows of a linear classifier changes no decision, so NC3 removes it. The
-    classifiers in the paper have no such vector, and its figures show the square of NC3. The cost is O(nd + C²d).
+    In full neural collapse, rows equal their class mean (NC1), the class means form a regular simplex (NC2), the
+    classifier's weights equal the class means up to scale (NC3), and the classifier chooses the nearest class mean
+    (NC4). The classifier is here given by the class texts. The formulas are in `NeuralCollapse`.
+
+    All classes have equal weight: Σ_W is the mean of the covariances of the classes, and Σ_B the covariance of the C
+    class means. For NC3, the mean over the classes is subtracted from the texts, because it does not affect decisions
+    of a linear classifier; the figures of the paper show the square of NC3. The cost is O(nd + C²d).
 
     Args:
         x: Rows, (n, d).
         labels: Label of each row, (n,), of at least two classes, at least one of which has two rows. With `class_text`,
             each label is the index of a row of `class_text`.
-        class_text: One text per class, (C, d), or None, in which case nc3 and nc4 are None. Classes without rows are
-            left out.
+        class_text: One text embedding per class, (C, d). None: nc3 and nc4 are None. Texts of classes without rows are
+            ignored.
 
     Returns:
         A `NeuralCollapse` of floats, or of 0-d float64 tensors for tensor input.
 
     Raises:
-        InputError: There are too few classes or rows, or all class means, or all texts, are equal.
+        InputError: There are too few classes or rows, all class means are equal, or all texts are equal.
 
     Example:
         >>> import numpy as np, clip_geometry as cg

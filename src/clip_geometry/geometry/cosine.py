@@ -31,11 +31,11 @@ BLOCK = 2048  # rows and columns per block of cosines
 
 @in_kind
 def average_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
-    """Return the average cosine similarity over all pairs of different rows, exactly, in O(nd).
+    """Return the average cosine similarity of two different rows, over all pairs of rows.
 
-    The average is (‖Σu‖² − n)/(n(n − 1)), where u are the unit rows. It is computed as 1 − Σ‖u_i − ū‖²/(n − 1), which
-    is equal and avoids cancellation. The value lies in [−1/(n − 1), 1]. It is 0 without a common direction and 1 if all
-    rows point the same way. Source: Ethayarajh 2019.
+    The value lies in [−1/(n − 1), 1]: near 0 if the rows have no common direction, 1 if all point the same way. It
+    equals (‖Σu‖² − n)/(n(n − 1)) for the unit rows u, and is computed as 1 − Σ‖u_i − ū‖²/(n − 1), where ū is their
+    mean, because this form is precise even near 1. It is exact and takes O(nd). Source: Ethayarajh 2019.
 
     Args:
         x: Rows, (n, d), n ≥ 2; or a precomputed `UnitSums`.
@@ -59,8 +59,8 @@ def average_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
 def min_pairwise_cosine(x: Rows) -> Float[Tensor, ""]:
     """Return the smallest cosine similarity of any two rows.
 
-    The value lies in [−1, 1]. A positive value means that all rows lie within 90° of each other. The cost is O(n²d);
-    the cosines are computed in blocks, so no n × n matrix is held in memory. Source: Tyshchuk et al. 2023.
+    The value lies in [−1, 1]. If it is positive, all rows lie within 90° of each other. The cost is O(n²d), in blocks,
+    without an n × n matrix in memory. Source: Tyshchuk et al. 2023.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
@@ -100,7 +100,7 @@ def _row_minima(u: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
 
 @in_kind
 def matching_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor, ""]:
-    """Return the mean cosine similarity of matching pairs (x_i, y_i).
+    """Return the mean cosine similarity of matching rows, mean_i cos(x_i, y_i).
 
     The value lies in [−1, 1]; it is 1 if both rows of every pair point the same way.
 
@@ -126,10 +126,10 @@ def matching_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor,
 
 @in_kind
 def random_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor, ""]:
-    """Return the mean cosine similarity of non-matching pairs (x_i, y_j), i ≠ j, exactly, in O(nd).
+    """Return the mean cosine similarity of rows that do not match, mean_{i≠j} cos(x_i, y_j).
 
-    The mean is (⟨Σu, Σv⟩ − Σ⟨u_i, v_i⟩)/(n(n − 1)), where u and v are the unit rows. The value lies in [−1, 1]. Compare
-    it with `matching_cosine`.
+    The value lies in [−1, 1]. Compare it with `matching_cosine`, which is higher if matching rows are similar. It is
+    (⟨Σu, Σv⟩ − Σ⟨u_i, v_i⟩)/(n(n − 1)), where u and v are the unit rows of x and y, and takes O(nd).
 
     Args:
         x: Rows, (n, d), n ≥ 2; or a precomputed `UnitPairs` in place of both arguments.
@@ -154,6 +154,22 @@ def random_cosine(x: Rows | UnitPairs, y: Rows | None = None) -> Float[Tensor, "
 
 
 class Cone(NamedTuple):
+    """Result of `cone`: the cone around the mean direction that contains all rows. Angles are in degrees.
+
+    Attributes:
+        axis: (d,) unit vector in the mean direction of the rows.
+        mean_cosine: Mean cosine of a row to the axis, in [0, 1].
+        min_cosine: Smallest cosine of a row to the axis, in [−1, 1].
+        half_angle: Angle between the axis and the row farthest from it, in [0, 180].
+        half_angle_99: Angle to the axis that 99% of the rows do not exceed.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> result = cg.geometry.cone(np.array([[1.0, 0.1], [1.0, -0.1]]))
+        >>> result.axis.tolist(), round(result.half_angle, 2)
+        ([1.0, 0.0], 5.71)
+    """
+
     axis: Values
     mean_cosine: Value
     min_cosine: Value
@@ -163,12 +179,12 @@ class Cone(NamedTuple):
 
 @in_kind
 def cone(x: Rows) -> Cone:
-    """Describe the cone around the mean direction that contains all rows.
+    """Return the cone around the mean direction that contains all rows.
 
     The axis is Σu/‖Σu‖, where u are the unit rows. mean_cosine and min_cosine are the mean and the smallest cosine of a
-    row to the axis. half_angle is arccos(min_cosine), and half_angle_99 is the arccos of the 1% quantile of the cosines
-    (linear between order statistics). Angles are in degrees. A small half-angle means a narrow cone; beyond 90° the
-    rows do not form a cone.
+    row to the axis. half_angle is the angle of the smallest cosine, and half_angle_99 that of the 1% quantile of the
+    cosines (linearly interpolated), both in degrees. A small half-angle means a narrow cone. Above 90°, the rows do not
+    lie in a cone.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
@@ -215,9 +231,10 @@ def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
 
 @in_kind
 def cone_mean_cosine(x: Rows | UnitSums) -> Float[Tensor, ""]:
-    """Return the mean cosine of the rows to the axis of the `cone`.
+    """Return the mean cosine of the rows to the axis of their `cone`, the mean direction.
 
-    It equals ‖Σu‖/n, the length of the mean of the unit rows u.
+    It equals ‖Σu‖/n, the length of the mean of the unit rows u, and lies in [0, 1]: near 0 if the rows have no common
+    direction, 1 if all point the same way.
 
     Args:
         x: Rows, (n, d), n ≥ 2; or a precomputed `UnitSums`.
@@ -249,12 +266,12 @@ def _length(mean: Float[Tensor, " d"]) -> Float[Tensor, ""]:
 
 @arrays_in_kind
 def conformity(x: Rows) -> Float[Tensor, " n"]:
-    """Return the mean cosine similarity of each row to all other rows, exactly, in O(nd).
+    """Return for each row its mean cosine similarity to all other rows.
 
-    The conformity is ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), where u are the unit rows. It is computed as 1 − (n‖u_i − ū‖² +
-    Σ_j‖u_j − ū‖²)/(2(n − 1)), which is equal and avoids cancellation when all rows nearly coincide. Each value lies in
-    [−1, 1]: high for common rows, low for unusual ones. The mean over all rows is `average_cosine`. Source: Levi &
-    Gilboa 2025.
+    Each value lies in [−1, 1]; it is high for typical rows and low for unusual ones. The mean over all rows is
+    `average_cosine`. For the unit rows u, the conformity of row i is ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1). It is computed as 1 −
+    (n‖u_i − ū‖² + Σ_j‖u_j − ū‖²)/(2(n − 1)), where ū is their mean, because this form is precise even if all rows
+    nearly coincide. The cost is O(nd). Source: Levi & Gilboa 2025.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
@@ -277,13 +294,14 @@ def conformity(x: Rows) -> Float[Tensor, " n"]:
 
 @in_kind
 def conformity_std(x: Rows) -> Float[Tensor, ""]:
-    """Return the standard deviation of `conformity` over the rows (population, ddof 0).
+    """Return the standard deviation of `conformity` over the rows: how much typical and unusual rows differ.
 
-    It is computed as n std_i(‖u_i − ū‖²)/(2(n − 1)): the term that all conformities share is left out, so it costs no
-    precision. The value lies in [0, 1]; it is 0 if all rows are equally common. Source: Levi & Gilboa 2025.
+    The value lies in [0, 1]; 0 means that all rows are equally typical. It is the population standard deviation (ddof
+    0), computed as n std_i(‖u_i − ū‖²)/(2(n − 1)) for the unit rows u with mean ū. The constant term of the conformity
+    is left out, which keeps precision. Source: Levi & Gilboa 2025.
 
     Args:
-        x: Rows, (n, d), n ≥ 3, because two rows always conform equally.
+        x: Rows, (n, d), n ≥ 3, because two rows always have the same conformity.
 
     Returns:
         The standard deviation as a float, or as a 0-d float64 tensor for tensor input.
@@ -311,13 +329,15 @@ def _squares_from_mean(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
 
 @in_kind
 def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
-    """Return the mean cosine similarity of instances of two different types.
+    """Return the mean cosine similarity of two rows of different types, such as two different words.
 
-    Each pair of types has the same weight, whatever the sizes of the types. The mean is (‖Σm_t‖² − Σ‖m_t‖²)/(T(T − 1)),
-    where m_t is the mean of the unit rows u of type t and T the number of types: the exact expectation over one random
-    instance per type. It is computed as 1 − [Σ‖m_t − m̄‖²/(T − 1) + mean_t s_t], where s_t is the mean of ‖u − m_t‖²
-    over type t, which is equal and avoids cancellation. The value lies in [−1, 1]. It is 0 without a common direction
-    and 1 if all rows point the same way. Source: Cai et al. 2021.
+    Every pair of types has the same weight, whatever the number of their rows. The value lies in [−1, 1]: 0 without a
+    common direction, 1 if all rows point the same way. Source: Cai et al. 2021.
+
+    Let m_t be the mean of the unit rows of type t, and T the number of types. The value is (‖Σm_t‖² − Σ‖m_t‖²)/(T(T −
+    1)), which is exact, without sampling. It is computed as 1 − [Σ‖m_t − m̄‖²/(T − 1) + mean_t s_t], where m̄ is the
+    mean of the m_t and s_t the mean of ‖u − m_t‖² over the unit rows u of type t, because this form is precise even
+    near 1.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
@@ -342,12 +362,14 @@ def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
 
 @in_kind
 def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
-    """Return the mean cosine similarity of two different instances of one type, averaged over types.
+    """Return the mean cosine similarity of two rows of the same type, such as two occurrences of a word.
 
-    The value is the mean, over types with n_t ≥ 2 rows, of (‖Σ_t u‖² − n_t)/(n_t(n_t − 1)), where u are the unit rows.
-    It is computed as 1 − Σ_t‖u − m_t‖²/(n_t − 1), where m_t is the mean of the unit rows of type t, which is equal and
-    avoids cancellation. Types with a single row are left out (`skipped_types` counts them). The value lies in [−1, 1];
-    it is 1 if the rows of each type point the same way. Source: Cai et al. 2021.
+    The mean over the pairs of each type is averaged over the types. Types with a single row are left out;
+    `skipped_types` counts them. The value lies in [−1, 1]; it is 1 if the rows of each type point the same way. Source:
+    Cai et al. 2021.
+
+    For a type with n_t ≥ 2 rows and unit rows u, the mean is (‖Σu‖² − n_t)/(n_t(n_t − 1)). It is computed as 1 − Σ‖u −
+    m_t‖²/(n_t − 1), where m_t is the mean of its unit rows, because this form is precise even near 1.
 
     Args:
         x: Rows, (n, d), n ≥ 3.

@@ -23,17 +23,17 @@ ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 
 @in_kind
 def two_nn(x: Rows | Neighbors, *, discard: Number = 0.1) -> Float[Tensor, ""]:
-    """Estimate the intrinsic dimension from the ratios of the distances to the two nearest rows (Facco et al. 2017).
+    """Estimate the intrinsic dimension of the rows from the distances to their two nearest neighbors.
 
-    For each row, μ_i = r2/r1 is the ratio of the two distances. The ratios are sorted, and F_i = i/N. The largest
-    ratios, a share `discard` of them (at least the last one, where F = 1), are left out. The dimension is the slope of
-    −log(1 − F) on log μ through the origin. It lies in (0, ∞) and is biased low near the boundary of the data, more so
-    in more dimensions. One of each set of duplicated rows (r1 = 0) is kept; the `remark` of the measure counts the
-    dropped rows.
+    For each row, μ = r2/r1 is the ratio of the distances to its second and its first neighbor. Under the model of Facco
+    et al. 2017, −log(1 − F) is the dimension times log μ, where F is the share of rows with at most this ratio. The
+    dimension is the slope of this line through the origin, fitted without the largest ratios, a share `discard` of them
+    (at least the largest, where F = 1). It lies in (0, ∞) and is too low near the boundary of the data, more so in high
+    dimensions. Of duplicated rows (r1 = 0) only one is kept; the `remark` of the measure counts the others.
 
     Args:
         x: Rows, (n, d), at least three of them different; or a precomputed `Neighbors`.
-        discard: Share of the ratios to leave out, in [0, 1).
+        discard: Share of the ratios to leave out, the largest ones, in [0, 1).
 
     Returns:
         The dimension as a float, or as a 0-d float64 tensor for tensor input.
@@ -81,22 +81,22 @@ def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
 def local_intrinsic_dimension(
     x: Rows | Neighbors, *, k: Integer = 100, metric: NeighborMetric = "euclidean", estimator: Estimator = "mackay"
 ) -> Float[Tensor, ""]:
-    """Estimate the intrinsic dimension of the neighborhoods of k rows by maximum likelihood, averaged over the rows.
+    """Estimate the intrinsic dimension of the rows from their distances to their k nearest neighbors.
 
-    The estimate for one row is 1/mean_{j<k} log(r_k/r_j), where r_j is the distance to its j-th nearest row (Levina &
-    Bickel 2004). The dimension lies in (0, ∞) and is biased low near the boundary of the data. One of each set of
-    duplicated rows is kept (for "cosine", of rows with equal directions, up to 1e-13); the `remark` of the measure
-    counts the dropped rows.
+    The maximum-likelihood estimate for one row is 1/mean_{j<k} log(r_k/r_j), where r_j is the distance to its j-th
+    nearest row (Levina & Bickel 2004). These estimates are averaged over the rows. The dimension lies in (0, ∞) and is
+    too low near the boundary of the data. Of duplicated rows only one is kept (for "cosine", of rows with equal
+    directions up to 1e-13); the `remark` of the measure counts the others.
 
     Args:
         x: Rows, (n, d), at least k + 1 of them different, d ≥ 2 for "cosine"; or a precomputed `Neighbors`.
         k: Number of neighbors, ≥ 2.
-        metric: "euclidean", or "cosine" with r = √(2 − 2 cos), the distance of unit rows.
-        estimator: How rows are averaged. "mackay" is the harmonic mean over the rows, which is the maximum likelihood
-            of all rows together (MacKay & Ghahramani 2005). "levina-bickel" is the arithmetic mean, which is larger by
-            a factor of about (k − 1)/(k − 2). "cai2021" is the arithmetic mean with squared distances (or 1 − cos),
-            where the mean of the logarithms includes the term j = k, which is zero: its value is half of
-            "levina-bickel" times k/(k − 1). Use it only for comparison with published tables (Cai et al. 2021).
+        metric: "euclidean", or "cosine" with the distance r = √(2 − 2 cos) of the unit rows.
+        estimator: How estimates are averaged over the rows. "mackay": harmonic mean, the maximum-likelihood estimate of
+            all rows together (MacKay & Ghahramani 2005). "levina-bickel": arithmetic mean, which is larger by a factor
+            of about (k − 1)/(k − 2). "cai2021": for comparison with the tables of Cai et al. 2021 only; it is
+            "levina-bickel" times k/(2(k − 1)), because it uses squared distances (or 1 − cos) and a mean over j ≤ k,
+            which includes log(r_k/r_k) = 0.
 
     Returns:
         The dimension as a float, or as a 0-d float64 tensor for tensor input.

@@ -26,10 +26,11 @@ ROUNDING = 1e-28  # relative to the mean square of rows or entries; sets this cl
 def modality_gap(
     image: Rows | Means, text: Rows | None = None, *, metric: GapMetric = "euclidean"
 ) -> Float[Tensor, ""]:
-    """Return the distance between the means of the modalities, ‖mean(image) − mean(text)‖, with rows as given.
+    """Return the modality gap: the distance between the mean of the images and the mean of the texts.
 
-    On unit rows, which Liang et al. 2022 use, the distance lies in [0, 2]; larger means wider apart. With
-    metric="cosine" it is 1 − cos(mean(image), mean(text)), also in [0, 2], which ignores the lengths of the means.
+    Rows are used as given. On unit rows, as in Liang et al. 2022, the distance lies in [0, 2]; larger means wider
+    apart. With metric="cosine" it is 1 − cos(mean(image), mean(text)), also in [0, 2], which ignores the lengths of the
+    means.
 
     Args:
         image: Rows, (n, d), n ≥ 2; or a precomputed `Means` in place of both arguments.
@@ -67,11 +68,11 @@ def modality_gap(
 
 @in_kind
 def relative_modality_gap(image: Rows | UnitPairs, text: Rows | None = None) -> Float[Tensor, ""]:
-    """Return the distance of matching pairs relative to distances within the modalities (Schrodi et al. 2025).
+    """Return the distance of matching pairs relative to the distances within the modalities (Schrodi et al. 2025).
 
-    The gap is m/(m + (i + t)/2) with D = 1 − (cos + 1)/2. m is the mean of D over matching pairs; i and t are its means
-    over pairs of different rows within image and within text. The value lies in [0, 1]. It is 0 if the pairs coincide,
-    and 1/2 if they are as far apart as random rows of one modality. The cost is O(nd).
+    The gap is m/(m + (i + t)/2), where m is the mean distance of matching rows, and i and t are the mean distances of
+    two different images and of two different texts, with the distance (1 − cos)/2. The value lies in [0, 1]: 0 if
+    matching rows coincide, 1/2 if they are as far apart as random rows of one modality. The cost is O(nd).
 
     Args:
         image: Rows, (n, d), n ≥ 2; or a precomputed `UnitPairs` in place of both arguments.
@@ -102,12 +103,12 @@ def relative_modality_gap(image: Rows | UnitPairs, text: Rows | None = None) -> 
 
 @in_kind
 def energy_distance(image: Rows, text: Rows, *, center: Flag = False) -> Float[Tensor, ""]:
-    """Return the energy distance of two sets: 2 mean‖x − y‖ − mean‖x − x'‖ − mean‖y − y'‖, with rows as given.
+    """Return the energy distance between the distributions of two sets, 2 mean‖x − y‖ − mean‖x − x'‖ − mean‖y − y'‖.
 
-    The means run over all pairs of rows, including each row with itself, so the value is the distance of the two
-    empirical distributions: at least 0, and 0 only if they are equal. With center=True, the mean of each set is
-    subtracted from it first, which leaves the part of the distance that no shift can remove. The cost is O(nmd), in
-    blocks. Source: Székely & Rizzo 2013.
+    x and x' run over the rows of `image`, y and y' over those of `text`, as given, including each row with itself. The
+    value is at least 0, and 0 only if both sets have the same distribution. With center=True, the mean of each set is
+    subtracted first; what remains is the part of the distance that no shift can remove. The cost is O(nmd), in blocks.
+    Source: Székely & Rizzo 2013.
 
     Args:
         image: Rows, (n, d), n ≥ 2.
@@ -157,18 +158,19 @@ def sliced_wasserstein(
     directions: Integer = DIRECTIONS,
     seed: Integer = 0,
 ) -> Float[Tensor, ""]:
-    """Return the sliced 2-Wasserstein distance of two sets of rows, as given.
+    """Return the sliced 2-Wasserstein distance between the distributions of two sets of rows.
 
-    The distance is √ mean W₂² of the two sets projected on random directions. W₂² of projections is the mean squared
-    difference of their quantiles. It splits exactly into the squared difference of the means and W₂² of the centered
-    projections. The first part is averaged over all directions in closed form, ‖mean(image) − mean(text)‖²/d; the
-    second is averaged over random orthonormal directions. The distance is at least 0. The cost is O((n + m)d ·
-    directions). Source: Bonneel et al. 2015.
+    Both sets are projected on random directions, and the distance is √ mean W₂² over the directions. W₂², the squared
+    2-Wasserstein distance in one dimension, is the mean squared difference of the quantiles of the two projections. It
+    is the sum of two parts: the squared difference of the means, whose average over all directions is exactly
+    ‖mean(image) − mean(text)‖²/d, and W₂² of the centered projections, which is averaged over random orthonormal
+    directions. The distance is at least 0, in units of a coordinate of the rows. The cost is O((n + m)d · directions).
+    Source: Bonneel et al. 2015.
 
     Args:
         image: Rows, (n, d), n ≥ 2; or a precomputed `Projections` in place of both arguments.
         text: Rows, (m, d), m ≥ 2.
-        center: Subtract the mean of each set from it first, which leaves the second part only.
+        center: Subtract the mean of each set from it first, so that only the second part remains.
         directions: Number of random directions, ≥ 1; each group of d directions is orthonormal.
         seed: Seed of the directions.
 
@@ -195,12 +197,12 @@ def sliced_wasserstein(
 def gap_shift_share(
     image: Rows | Projections, text: Rows | None = None, *, directions: Integer = DIRECTIONS, seed: Integer = 0
 ) -> Float[Tensor, ""]:
-    """Return the share of the gap that is a shift of the means.
+    """Return the share of the gap between two sets that a shift of one set would remove.
 
     The share is ‖mean(image) − mean(text)‖²/d divided by `sliced_wasserstein`². It lies in [0, 1]: 1 if one set is a
-    shifted copy of the other, 0 if the means agree. One minus the share is the distributional remainder, which
-    centering leaves. The split into centroid gap and distribution gap follows the abstract of Liu et al. 2026; the
-    choice of distance is ours.
+    shifted copy of the other, 0 if the means agree. One minus the share is what remains of the gap after centering. The
+    split into centroid gap and distribution gap follows the abstract of Liu et al. 2026; this package chose the
+    distance.
 
     Args:
         image: Rows, (n, d), n ≥ 2; or a precomputed `Projections` in place of both arguments.

@@ -19,12 +19,12 @@ Queries: TypeAlias = Literal["image", "text"]
 
 @in_kind
 def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Return the skewness of the k-occurrence counts.
+    """Return the hubness: the skewness of how often rows appear among the k nearest neighbors of other rows.
 
-    The count N_i of row i is the number of other rows that have it among their k nearest rows, by cosine; the mean of
-    the counts is k. The skewness is the mean of (N_i − k)³ divided by (mean of (N_i − k)²)^{3/2}. It is 0 if the counts
-    are symmetric or all equal, and positive if a few hubs appear in most neighbor lists. Ties are broken by index, as
-    far as they survive the normalization of the rows. Source: Radovanović et al. 2010.
+    N_i is the number of other rows that have row i among their k nearest rows, by cosine. The mean of N_i is k, and the
+    skewness is the mean of (N_i − k)³ divided by (mean of (N_i − k)²)^{3/2}. It is positive if a few rows (hubs) appear
+    in most neighbor lists, and 0 if the N_i are symmetric about k or all equal. Equal cosines are ordered by row
+    number. Source: Radovanović et al. 2010.
 
     Args:
         x: Rows, (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1); or a precomputed `Neighbors`.
@@ -50,12 +50,12 @@ def hubness(x: Rows | Neighbors, *, k: Integer = 10) -> Float[Tensor, ""]:
 
 
 class Hubs(NamedTuple):
-    """Result of `hubs` and `cross_hubs`: how unevenly rows appear in neighbor lists.
+    """Result of `hubs` and `cross_hubs`: how unevenly rows appear in the neighbor lists of other rows.
 
     Args:
-        robin_hood: Share of all places in the neighbor lists that would have to move to other rows for all rows to have
-            equally many.
-        antihub_share: Share of the rows that are in no neighbor list.
+        robin_hood: Share of all places in the neighbor lists that would have to be given to other rows for all rows to
+            appear equally often, in [0, 1).
+        antihub_share: Share of the rows that appear in no neighbor list, in [0, 1).
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -69,12 +69,12 @@ class Hubs(NamedTuple):
 
 @in_kind
 def hubs(x: Rows | Neighbors, *, k: Integer = 10) -> Hubs:
-    """Return the Robin Hood index and the share of anti-hubs: how unevenly rows are among the k nearest of others.
+    """Return how unevenly rows appear among the nearest neighbors of other rows: Robin Hood index and anti-hubs.
 
     N_i is the number of other rows that have row i among their k nearest rows, by cosine. robin_hood = ½ Σ|N_i − k|/Σ
-    N_i is the share of places in the neighbor lists that would have to be reassigned for all rows to be found equally
-    often (the Hoover index). antihub_share is the share of rows with N_i = 0. Both lie in [0, 1). Ties are broken by
-    index. Sources: Feldbauer et al. 2018; Radovanović et al. 2010.
+    N_i is the share of places in the neighbor lists that would have to be given to other rows for all rows to appear
+    equally often (the Hoover index). antihub_share is the share of rows with N_i = 0. Both lie in [0, 1); lower is more
+    even. Equal cosines are ordered by row number. Sources: Feldbauer et al. 2018; Radovanović et al. 2010.
 
     Args:
         x: Rows, (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1); or a precomputed `Neighbors`.
@@ -100,15 +100,16 @@ def hubs(x: Rows | Neighbors, *, k: Integer = 10) -> Hubs:
 
 @in_kind
 def cross_hubs(image: Rows, text: Rows, *, k: Integer = 10, queries: Queries = "image") -> Hubs:
-    """Return the Robin Hood index and the share of anti-hubs of one modality, searched with queries from the other.
+    """Return how unevenly rows of one modality are found by queries of the other: Robin Hood index and anti-hubs.
 
-    The definitions are those of `hubs`, where N_j is the number of images that have text j among their k nearest texts,
-    by cosine. With queries="text", N_j is the number of texts that have image j among their k nearest images. The mean
-    of N_j is nk/m.
+    With queries="image", N_j is the number of images that have text j among their k nearest texts, by cosine.
+    robin_hood is ½ Σ_j|N_j − N̄|/Σ_j N_j, where N̄ = nk/m is the mean of N_j, and antihub_share is the share of texts
+    with N_j = 0. Both lie in [0, 1); lower is more even. With queries="text", the roles are exchanged. Within one
+    modality, use `hubs`.
 
     Args:
         image: Rows, (n, d), n ≥ 2, d ≥ 2.
-        text: Rows, (m, d), m ≥ k, m ≥ 2; they need not pair with the images.
+        text: Rows, (m, d), m ≥ k, m ≥ 2. They need not be aligned with the images.
         k: Number of neighbors, from 1 to the number of rows of the modality that is searched.
         queries: "image" searches the texts, "text" the images.
 

@@ -21,10 +21,10 @@ ROUNDING = 1e-8  # relative to n²; a smaller unbiased estimate of ‖C‖² is 
 
 @in_kind
 def participation_ratio(x: Rows | Moments) -> Float[Tensor, ""]:
-    """Return the participation ratio, the effective number of dimensions that the variance uses.
+    """Return the participation ratio, the effective number of dimensions over which the variance is spread.
 
-    PR = tr(C)²/‖C‖_F² = (Σλ)²/Σλ², where C is the covariance and λ are its eigenvalues, which are not computed. The
-    ratio lies in [1, min(d, n − 1)]; higher is more isotropic.
+    PR = tr(C)²/‖C‖_F² = (Σλ)²/Σλ², where C is the covariance of the rows and λ are its eigenvalues. It lies in [1,
+    min(d, n − 1)]; higher is more isotropic. The eigenvalues need not be computed.
 
     Args:
         x: Rows, (n, d), n ≥ 2; or a precomputed `Moments`.
@@ -46,30 +46,30 @@ def participation_ratio(x: Rows | Moments) -> Float[Tensor, ""]:
 
 @in_kind
 def isoscore(x: Rows | Moments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
-    """Return the IsoScore: the participation ratio, rescaled to [0, 1] (Rudman et al. 2022).
+    """Return the IsoScore: how evenly the variance is spread over all directions, in [0, 1] (Rudman et al. 2022).
 
-    IsoScore = (PR − 1)/(d − 1), where PR = tr(C)²/‖C‖_F². In exact arithmetic it equals the published algorithm (PCA,
-    normalized diagonal, isotropy defect). It is 1 if the covariance is a multiple of the identity, and 0 if all
-    variance lies on a line. For small n it is biased low: on an isotropic Gaussian it is about n/(n + d).
+    It is 1 if all directions have the same variance, and 0 if all variance lies on a line. IsoScore = (PR − 1)/(d − 1),
+    where PR = tr(C)²/‖C‖_F² is the participation ratio of the covariance C. This equals the published algorithm in
+    exact arithmetic. The score is biased low for small n: on an isotropic Gaussian it is about n/(n + d).
 
-    With unbiased=True, PR = a/b, where a and b are U-statistics that estimate tr(C)² and ‖C‖_F² without bias for any
-    distribution. Their ratio is bias-corrected, not unbiased, and may leave [0, 1]. It is too high for few rows, also
-    for Gaussian rows if n is close to a small d (by 0.02 for 16 isotropic rows with d = 16). With S = C, Q = Σ‖w_i −
-    μ‖⁴, q = Q/(n − 1) and f = (n − 1)/(n(n − 2)(n − 3)):
+    With unbiased=True, PR = a/b, where a and b are estimates of tr(C)² and ‖C‖_F² that have no bias for any
+    distribution (U-statistics, Himeno & Yamada 2014):
 
-        b = f[(n − 1)(n − 2)‖S‖_F² + tr(S)² − n q],    a = f[2‖S‖_F² + (n² − 3n + 1) tr(S)² − n q].
+        b = f[(n − 1)(n − 2)‖C‖_F² + tr(C)² − n q],    a = f[2‖C‖_F² + (n² − 3n + 1) tr(C)² − n q],
 
-    Source: Himeno & Yamada 2014.
+    with q = Σ‖w_i − μ‖⁴/(n − 1) for rows w_i with mean μ, and f = (n − 1)/(n(n − 2)(n − 3)). The ratio is nearly
+    unbiased and may leave [0, 1]. It is too high for few rows, and for small d if n is close to d (by 0.02 for 16
+    isotropic rows with d = 16).
 
     Args:
         x: Rows, (n, d), n ≥ 2 (n ≥ 4 with `unbiased`), d ≥ 2; or a precomputed `Moments`.
-        unbiased: Correct the bias of small samples.
+        unbiased: Whether to correct the bias of small samples.
 
     Returns:
         The score as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
-        InputError: All rows are equal, d = 1, or b ≤ 0.
+        InputError: All rows are equal, d = 1, or the estimate b is not positive.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -102,14 +102,16 @@ def isoscore(x: Rows | Moments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
 
 @in_kind
 def isoscore_star(x: Rows | Moments, covariance: Rows, *, zeta: Number) -> Float[Tensor, ""]:
-    """Return IsoScore*: the IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0 (Rudman & Eickhoff 2024).
+    """Return IsoScore*, an IsoScore for small batches whose covariance is combined with that of a larger sample.
 
-    The score lies in [0, 1] and is differentiable in x and C_0.
+    It is the IsoScore of the covariance (1 − ζ) C + ζ C_0, where C is the covariance of x and C_0 that of the larger
+    sample. The score lies in [0, 1], where 1 is isotropic, and is differentiable in x and C_0. Source: Rudman &
+    Eickhoff 2024.
 
     Args:
         x: Rows, (n, d), n ≥ 2, d ≥ 2; or a precomputed `Moments`.
         covariance: C_0, (d, d), the covariance of a larger sample.
-        zeta: ζ in [0, 1]; 0 gives `isoscore`, 1 the score of C_0 alone.
+        zeta: Weight ζ of C_0, in [0, 1]: 0 gives `isoscore`, 1 the score of C_0 alone.
 
     Returns:
         The score as a float, or as a 0-d float64 tensor for tensor input.

@@ -19,6 +19,23 @@ Convention: TypeAlias = Literal["invariant", "canonical", "rows"]
 
 
 class PartitionIsotropy(NamedTuple):
+    """Result of `partition_isotropy` and `partition_over`: two isotropies of the partition function.
+
+    The partition function is Z(v) = Σ_i exp⟨v, w_i⟩ for a direction v and the rows w_i. If the rows are isotropic, it
+    is the same for all directions.
+
+    Attributes:
+        i1: Smallest divided by largest Z over the directions, in (0, 1]; 1 is isotropic.
+        i2: Standard deviation divided by mean of Z over the directions, at least 0; 0 is isotropic.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> isotropic = np.concatenate([np.eye(3), -np.eye(3)])
+        >>> result = cg.geometry.partition_isotropy(isotropic)
+        >>> round(result.i1, 3), round(result.i2, 3)
+        (1.0, 0.0)
+    """
+
     i1: Value
     i2: Value
 
@@ -35,27 +52,28 @@ class SignConventions(NamedTuple):
 
 @in_kind
 def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> PartitionIsotropy:
-    """Return the isotropies I1 and I2 of the partition function (Mu & Viswanath 2018; Wang et al. 2020), rows as given.
+    """Return I1 and I2, two isotropies of the partition function (Mu & Viswanath 2018; Wang et al. 2020).
 
-    The partition function is Z(v) = Σ_i exp⟨v, w_i⟩, where w_i are the rows and v runs over a set E of directions, the
-    eigenvectors of xᵀx (uncentered). i1 = min_E Z/max_E Z lies in (0, 1]; 1 is isotropic. i2 = std_E Z/mean_E Z ≥ 0
-    (population); 0 is isotropic. Both depend on the scale of the rows: on unit rows I1 ≥ e⁻². Values of I2 below about
-    1e-12 are rounding error.
+    The partition function is Z(v) = Σ_i exp⟨v, w_i⟩, where w_i are the rows as given. It is computed for a set E of
+    directions v: the eigenvectors of the uncentered xᵀx. i1 = min Z/max Z lies in (0, 1]; 1 is isotropic. i2 = std
+    Z/mean Z (ddof 0) is at least 0; 0 is isotropic. Both depend on the scale of the rows: on unit rows i1 ≥ e⁻². Values
+    of i2 below about 1e-12 are rounding error.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
-        convention: How signs are chosen, since eigenvectors have none. "invariant" uses E ∪ −E. "canonical" takes each
-            v with ⟨v, mean⟩ ≥ 0, which is undetermined where |⟨v, mean⟩| ≤ 1e-10 × the root mean square of the row
-            lengths, as after centering. "rows" uses the rows of the matrix of canonical eigenvectors (ascending
-            eigenvalues) instead of its columns. It reproduces published values, but its result depends almost only on
-            ‖mean‖/√d, and it is arbitrary if the rank is below d. No convention is unique where eigenvalues repeat
-            (whitened data). With d = 1, "canonical" and "rows" have a single direction, so i1 = 1 and i2 = 0.
+        convention: Which sign each eigenvector has, which the eigendecomposition leaves open. "invariant": both signs,
+            E ∪ −E. "canonical": the sign with ⟨v, mean⟩ ≥ 0, which is arbitrary if |⟨v, mean⟩| ≤ 1e-10 × the root mean
+            square of the row lengths, as after centering. "rows": reproduces published values, which used the rows of
+            the eigenvector matrix (canonical signs, ascending eigenvalues) instead of its columns; the result depends
+            almost only on ‖mean‖/√d, and is arbitrary if the rank is below d. If eigenvalues repeat, as for whitened
+            rows, the result of every convention is arbitrary. For d = 1, "canonical" and "rows" have one direction, so
+            i1 = 1 and i2 = 0.
 
     Returns:
         A `PartitionIsotropy` with i1 and i2, as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
-        InputError: The rows are not usable, or the convention is unknown.
+        InputError: There are fewer than two rows, an entry is NaN or infinite, or the convention is unknown.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -87,13 +105,14 @@ def partition_by_rows(x: Rows) -> PartitionIsotropy:
 
 @in_kind
 def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
-    """Return the isotropies I1 and I2 over given directions instead of the eigenvectors.
+    """Return the isotropies I1 and I2 of `partition_isotropy` for given directions instead of the eigenvectors.
 
-    Over a basis that is unrelated to the data, I2 is near ‖mean‖/√d, whatever else is true of the rows.
+    If the directions are an orthonormal basis that is unrelated to the data, I2 is about ‖mean‖/√d, whatever the
+    distribution of the rows about their mean.
 
     Args:
         x: Rows, (n, d), n ≥ 2.
-        directions: Directions as rows, (m, d), m ≥ 1.
+        directions: Directions v as rows, (m, d), m ≥ 1.
 
     Returns:
         A `PartitionIsotropy` with i1 and i2, as floats, or as 0-d float64 tensors for tensor input.
@@ -130,17 +149,17 @@ def _remark_on_basis(x: Rows) -> str | None:
 
 
 class IsotropyTest(NamedTuple):
-    """Result of a test of isotropy.
+    """Result of `rayleigh_test`, `bingham_test` and `sphericity_test`.
 
     Args:
-        z: Number of standard deviations by which the statistic exceeds its mean under isotropy.
-        p_value: Probability of a z at least this large under isotropy. Under isotropy it is uniform in [0, 1].
+        z: Number of standard deviations by which the test statistic exceeds its mean for isotropic rows.
+        p_value: Probability of a z at least this large for isotropic rows; small values speak against isotropy.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
-        >>> result = cg.geometry.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8)))
-        >>> isinstance(result, cg.geometry.IsotropyTest)
-        True
+        >>> result = cg.geometry.rayleigh_test(np.random.default_rng(0).normal(size=(100, 8)) + 0.3)
+        >>> round(result.z, 1), result.p_value < 0.001
+        (12.1, True)
     """
 
     z: Value
@@ -149,17 +168,18 @@ class IsotropyTest(NamedTuple):
 
 @in_kind
 def rayleigh_test(x: Rows) -> IsotropyTest:
-    """Test whether the directions of the rows have a common mean, beyond chance (Rayleigh test).
+    """Test whether the directions of the rows have a common mean (Rayleigh test).
 
-    The statistic is n‖ū‖² of the unit rows. For uniform directions it has mean 1 and variance 2(n − 1)/(nd). The
-    p-value comes from Pearson's curve (a scaled χ²) with the exact third moment. It tends to the classical χ²_d test as
-    n grows, and also holds for n < d. The cost is O(nd). Source: Mardia & Jupp 2000, section 10.4.
+    The null hypothesis is that the directions are uniform on the sphere. The statistic is n‖ū‖², where ū is the mean of
+    the unit rows. For uniform directions it has mean 1 and variance 2(n − 1)/(nd). The p-value comes from a shifted and
+    scaled χ² distribution with the same first three moments (Pearson's curve). For large n it agrees with the classical
+    χ²_d test; it also holds for n < d. The cost is O(nd). Source: Mardia & Jupp 2000, section 10.4.
 
     Args:
         x: Rows, (n, d), n ≥ 3, d ≥ 2, none of them zero.
 
     Returns:
-        An `IsotropyTest` of floats, or of 0-d float64 tensors for tensor input.
+        An `IsotropyTest` with z and p_value, as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: A row is zero, or n or d is too small.
@@ -181,19 +201,21 @@ def rayleigh_test(x: Rows) -> IsotropyTest:
 
 @in_kind
 def bingham_test(x: Rows) -> IsotropyTest:
-    """Test whether the directions of the rows prefer some axes, whatever their sign, beyond chance (Bingham test).
+    """Test whether the rows lie along some axes more than along others, whatever their sign (Bingham test).
 
-    The statistic is n tr T² − (n − 1)/d − 1, where T is the mean of u uᵀ over the unit rows. For uniform directions it
-    has mean 0 and variance 4(n − 1)(d − 1)/(nd²(d + 2)). The p-value is computed as in `rayleigh_test`, and tends to
-    the classical χ² test with (d − 1)(d + 2)/2 degrees of freedom as n grows. This test finds axes along which rows
-    point in both senses, which the Rayleigh test cannot see. The cost is O(nd min(n, d)). Source: Bingham 1974; Mardia
-    & Jupp 2000, section 10.7.
+    The null hypothesis is that the directions are uniform on the sphere. The statistic is n tr T² − (n − 1)/d − 1,
+    where T is the mean of u uᵀ over the unit rows u. For uniform directions it has mean 0 and variance 4(n − 1)(d −
+    1)/(nd²(d + 2)). The p-value is computed as in `rayleigh_test`; for large n it agrees with the classical χ² test
+    with (d − 1)(d + 2)/2 degrees of freedom.
+
+    The test also detects rows that point both ways along an axis, whose mean is zero, so that the Rayleigh test misses
+    them. The cost is O(nd min(n, d)). Source: Bingham 1974; Mardia & Jupp 2000, section 10.7.
 
     Args:
         x: Rows, (n, d), n ≥ 3, d ≥ 2, none of them zero.
 
     Returns:
-        An `IsotropyTest` of floats, or of 0-d float64 tensors for tensor input.
+        An `IsotropyTest` with z and p_value, as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: A row is zero, or n or d is too small.
@@ -220,17 +242,17 @@ def bingham_test(x: Rows) -> IsotropyTest:
 def sphericity_test(x: Rows) -> IsotropyTest:
     """Test whether Gaussian rows have the same variance in all directions about their mean (John's test).
 
-    The statistic is tr S²/(tr S)², where S is the covariance, standardized with its exact mean and variance for
-    Gaussian rows. The test also works for n < d. The p-value uses the shape of the χ² with m(m + 1)/2 − 1 degrees of
-    freedom, m = min(n − 1, d). It tends to John's χ² test as n grows, and to Ledoit & Wolf's normal limit as n and d
-    grow together. Rows of equal length are not Gaussian and vary less; use `bingham_test` for them. The cost is O(nd
-    min(n, d)).
+    The statistic is tr S²/(tr S)², where S is the covariance; z is its standardized value, with the exact mean and
+    variance for isotropic Gaussian rows. The p-value comes from a shifted and scaled χ² distribution with m(m + 1)/2 −
+    1 degrees of freedom, m = min(n − 1, d). For large n it agrees with John's χ² test, and for large n and d with the
+    normal limit of Ledoit & Wolf; it also holds for n < d. Rows of equal length, such as unit rows, are not Gaussian:
+    use `bingham_test` for them. The cost is O(nd min(n, d)).
 
     Args:
         x: Rows, (n, d), n ≥ 3, d ≥ 2.
 
     Returns:
-        An `IsotropyTest` of floats, or of 0-d float64 tensors for tensor input.
+        An `IsotropyTest` with z and p_value, as floats, or as 0-d float64 tensors for tensor input.
 
     Raises:
         InputError: All rows are equal, or n or d is too small.

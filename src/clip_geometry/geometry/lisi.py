@@ -20,12 +20,12 @@ LARGEST = 800.0  # exponents beyond are clamped; exp(−LARGEST) is 0 in float64
 @arrays_in_kind
 @torch.no_grad()
 def lisi(x: Rows | Neighbors, labels: Labels, *, k: Integer = K) -> Float[Tensor, " n"]:
-    """Return the local inverse Simpson's index of each row: the effective number of labels around it.
+    """Return for each row the effective number of different labels among its nearest neighbors.
 
-    The index is 1/Σ_c p_c², where p_c is the weight of label c among the k nearest other rows, by Euclidean distance. A
-    neighbor at distance r has the weight exp(−β r), with β chosen so that the perplexity of the weights is k/3. If k/3
-    or more rows tie for the nearest, these have equal weights. The index lies in [1, number of labels]. Source:
-    Korsunsky et al. 2019.
+    The local inverse Simpson's index (LISI) is 1/Σ_c p_c², where p_c is the total weight of label c among the k nearest
+    other rows, by Euclidean distance. It lies in [1, number of labels]: 1 if all neighbors have one label. A neighbor
+    at distance r has the weight exp(−β r), with β chosen for each row so that the perplexity of the weights is k/3. If
+    k/3 or more rows are equally near and nearest, they share the weight equally. Source: Korsunsky et al. 2019.
 
     Args:
         x: Rows, (n, d), n ≥ k + 1; or a precomputed `Neighbors`.
@@ -80,10 +80,10 @@ def _weights(distances: Float[Tensor, "n k"], perplexity: float) -> Float[Tensor
 
 @in_kind
 def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
-    """Return the integration LISI with the modality as the batch: the median `lisi` of all rows, minus 1.
+    """Return how well neighborhoods mix the modalities: the iLISI score of single-cell analysis (Luecken et al. 2022).
 
-    The value lies in [0, 1] (Luecken et al. 2022): 0 if the neighborhoods of most rows contain one modality, 1 if they
-    contain both in equal parts.
+    The score is the median of `lisi` over all rows of both sets, with the modality as the label, minus 1. It lies in
+    [0, 1]: 0 if the neighborhoods of most rows contain one modality, 1 if they contain both in equal parts.
 
     Args:
         image: Rows, (n, d), n ≥ 2.
@@ -110,11 +110,12 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
 
 @in_kind
 def clisi(x: Rows, labels: Labels, *, k: Integer = K) -> Float[Tensor, ""]:
-    """Return the cell-type LISI with the class as the cell type: (K − median `lisi`)/(K − 1), K the number of labels.
+    """Return how well neighborhoods separate the labels: the cLISI score of single-cell analysis (Luecken et al. 2022).
 
-    The value lies in [0, 1] (Luecken et al. 2022): 1 if the neighborhoods of most rows contain one class, 0 if they
-    contain all classes in equal parts. For two modalities, pass the rows and the labels of both. After a repair that
-    mixes the modalities, the score then shows whether the classes survived.
+    The score is (K − median of `lisi`)/(K − 1), where K is the number of labels. It lies in [0, 1]: 1 if the
+    neighborhoods of most rows contain a single label, 0 if they contain all labels in equal parts. To find out whether
+    the classes are still separated after a repair that mixes the modalities, pass the rows and labels of both
+    modalities together.
 
     Args:
         x: Rows, (n, d), n ≥ k + 1.

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from clip_geometry.catalog import FIELDS, GROUPS, add_entries, describe
 from clip_geometry.geometry.kinds import Value, as_given
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.statistic import BlockedRows, Statistic
 from clip_geometry.registry import InputError, Registry, instance, shown
 from clip_geometry.rows.arguments import flag
 
@@ -16,28 +16,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure: a single number and the function that computes it.
+    """A measure: a function of embeddings that returns a single number, with its name and its options.
 
-    Its documentation is its catalog entry. The fields of the entry are also attributes: `measure.title`,
-    `measure.caveat` and all other fields of `Description`.
+    `measures` holds all of them. Calling a measure with the sets returns its number. What a reader needs to know about
+    it, such as title, range and caveat, is in the catalog (geometry/catalog.yaml); these fields are also attributes,
+    such as `measure.title`.
 
     Args:
         name: Name in `measures` and in the catalog, with a variant in brackets, as in `silhouette[cosine]`.
         function: Takes the sets and returns the number, or a result that contains it.
-        attribute: Field (possibly dotted) or key of the function's result that holds the number, or None if the result
+        attribute: Field (possibly dotted) or key of the function's result that holds the number; None if the result
             itself is the number.
         options: Keyword arguments for the function.
-        remark: Function of the same arguments that returns a remark on what the number leaves out, or None.
-        statistic: The `Statistic` that the function accepts in place of all sets, or None if it takes rows only. It is
-            computed once for all measures that share it. For the jackknife, the statistic without each block of rows is
-            computed from intermediate results that all blocks share.
-        streams: Whether the function accepts `StreamedRows`, which it reads in a bounded number of blocks. Otherwise
-            all rows must fit in memory.
-        aggregated: Whether each pass over the rows is an aggregation (`StreamedRows.aggregate`), which an engine can
-            run.
-        shares: For evaluators whose numbers are shares of queries, such as recall: a function that returns, for each
-            number, a `Share` with its standard error and interval. It takes the arguments of `function` and `items`,
-            which has the item of each row, for each set. Numbers without a `Share` use the jackknife over blocks.
+        remark: Function of the same arguments that returns a sentence about rows that the number leaves out, or None.
+        statistic: Class of the intermediate result, such as `Moments`, that the function accepts in place of the rows;
+            None if it takes rows only. It is computed once for all measures that use it, also without each block of
+            rows for the jackknife.
+        streams: Whether the function can read rows from disk block by block (`StreamedRows`). Otherwise all rows must
+            fit in memory.
+        aggregated: Whether each pass over streamed rows is a sum over blocks (`StreamedRows.aggregate`), which an
+            engine can compute in parallel.
+        shares: For evaluators whose numbers are shares of queries, such as recall: a function that returns a `Share`
+            with standard error and interval for each number. It takes the arguments of `function`, and `items`, the
+            item of each row of each set. Without it, the standard error comes from the jackknife.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -81,9 +82,9 @@ class Measure:
         """Yield the function's result without each block in turn; return None if computing them one by one is best.
 
         Args:
-            sets: The arguments of the measure, with `Dealt` in place of each set of rows.
+            sets: The arguments of the measure, with `BlockedRows` in place of each set of rows.
         """
-        fewest = min(dealt.fewest for dealt in sets if isinstance(dealt, Dealt))
+        fewest = min(blocked.fewest for blocked in sets if isinstance(blocked, BlockedRows))
         if self.statistic is None or fewest < self.least_n:
             return None
         statistics = self.statistic.without_each(*sets)
@@ -106,12 +107,13 @@ measures: Registry[Measure] = Registry(
 
 
 def add_measure(measure: Measure, *variants: Measure, entries: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    """Register a measure and its variants in `measures`.
+    """Register a measure and its variants, so that `measure`, `clip-geometry measure` and reports know them by name.
 
     Args:
         measure: The measure. Its name must be new.
-        variants: Its variants, made by `variant`.
-        entries: Maps names to the fields of their `Description`, for measures that are not in geometry/catalog.yaml.
+        variants: Variants of the measure, made by `variant`.
+        entries: Name → fields of the `Description` of the measure (title, range, …), if it is not in
+            geometry/catalog.yaml.
 
     Raises:
         ValueError: A name is registered already.
@@ -131,16 +133,16 @@ def add_measure(measure: Measure, *variants: Measure, entries: Mapping[str, Mapp
 
 
 def variant(measure: Measure, name: str, **changes: Any) -> Measure:
-    """Create the variant `measure[name]`.
+    """Create a variant of a measure, such as `silhouette[cosine]`, which is computed with other options.
 
     Args:
         measure: The measure.
         name: Name of the variant, without brackets.
-        changes: Fields of `Measure` that differ. A variant with another function does not stream unless `streams` is
-            set.
+        changes: Fields of `Measure` that differ, such as `options`. A variant with another function cannot read
+            streamed rows unless `streams` is set.
 
     Returns:
-        The variant, which is not registered yet.
+        The variant as a `Measure`. It is not registered yet.
 
     Example:
         >>> import clip_geometry as cg
@@ -154,15 +156,22 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
 
 
 def by_group(*, all: bool = False) -> list[Measure]:
-    """Return the default measures, or all measures, sorted by group.
+    """Return the measures as a list, sorted by their group in the catalog, such as "isotropy" or "rank".
 
-    The numbers of evaluators are not included.
+    The numbers of evaluators, such as recall, are not included.
 
     Args:
-        all: Whether to return all measures instead of the default ones.
+        all: Whether to return all measures instead of only those that `measures="all"` of `cg.measure` computes by
+            default.
 
     Returns:
-        The measures.
+        A list of `Measure`.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> measures = cg.geometry.by_group()
+        >>> measures[0].name, measures[0].group
+        ('average_cosine', 'cone')
     """
     flag(all, "all")
     members = [measure for measure in measures.values() if (all or measure.by_default) and not measure.evaluator]

@@ -28,12 +28,11 @@ ROWS = 4096
 def silhouette(
     x: Rows | ClassDistances, labels: Labels | None = None, *, metric: Metric = "euclidean"
 ) -> Float[Tensor, ""]:
-    """Return the mean silhouette of the rows.
+    """Return the mean silhouette of the rows: how well labeled classes are separated.
 
-    The silhouette of one row is defined in `silhouette_samples`. The mean lies in [−1, 1]; higher means tighter, better
-    separated classes. The function can replace scikit-learn's silhouette_score, except for its sample_size, which
-    returns the silhouette of a random subset. `sampled_silhouette` takes a size and a seed instead, and estimates the
-    silhouette of all rows.
+    The mean lies in [−1, 1]; higher means tighter, better separated classes. `silhouette_samples` has the formula of
+    one row. The function equals scikit-learn's silhouette_score without its option sample_size, which returns the
+    silhouette of a random subset; `sampled_silhouette` instead estimates that of all rows.
 
     Args:
         x: Rows, (n, d), n ≥ 3; or a precomputed `ClassDistances` in place of both arguments.
@@ -57,12 +56,13 @@ def silhouette(
 
 @arrays_in_kind
 def silhouette_samples(x: Rows, labels: Labels, *, metric: Metric = "euclidean") -> Float[Tensor, " n"]:
-    """Return the silhouette of each row, (b − a)/max(a, b).
+    """Return the silhouette of each row: how much nearer it is to its own class than to the nearest other class.
 
-    a is the mean distance to the other rows of the class of the row, and b the smallest mean distance to the rows of
-    another class. The silhouette is 0 for the only row of a class and where a = b = 0, as in scikit-learn. The memory
-    needed is a copy of x and a few blocks; with a gradient, "euclidean" holds n² distances. Float32 rows are twice as
-    fast as float64 rows, with an error of 1e-6.
+    The silhouette is (b − a)/max(a, b). a is the mean distance of the row to the other rows of its class. b is its mean
+    distance to the rows of another class, for the class with the smallest such mean. The silhouette is 0 if the row is
+    the only one of its class, or if a = b = 0, as in scikit-learn. The memory needed is a copy of x and a few blocks;
+    with a gradient, "euclidean" holds n² distances. Float32 rows are twice as fast as float64 rows, with an error of
+    1e-6.
 
     Args:
         x: Rows, (n, d), n ≥ 3; for "precomputed", the distances between all rows, (n, n).
@@ -96,9 +96,10 @@ def of_distances(distances: MeanDistances) -> Float[Tensor, "*n"]:
 def modality_silhouette(
     image: Rows | ModalityDistances, text: Rows | None = None, *, metric: Metric = "euclidean"
 ) -> Float[Tensor, ""]:
-    """Return the mean silhouette of all rows, with the modality as the label.
+    """Return the mean silhouette of all rows with the modality as the class: how well the modalities are separated.
 
     The value lies in [−1, 1]: near 0 if the modalities are mixed, near 1 if each modality is a cluster of its own.
+    `silhouette_samples` has the formula.
 
     Args:
         image: Rows, (n, d), n ≥ 2; or a precomputed `ModalityDistances` in place of both arguments.
@@ -131,22 +132,23 @@ class SampledSilhouette(NamedTuple):
 @in_kind
 @torch.no_grad()
 def sampled_silhouette(x: Rows, labels: Labels, *, of: Integer = ROWS, seed: Integer = 0) -> SampledSilhouette:
-    """Estimate the Euclidean silhouette from a stratified sample of rows, each compared with all rows.
+    """Estimate the Euclidean silhouette of all rows from a random sample of rows, each compared with all rows.
 
-    The estimate is unbiased because only the rows to average are sampled. Comparing with a sample would bias it, since
-    the smallest of several estimated means is too small on average. The standard error is that of sampling without
-    replacement: it is 0 if all rows are drawn, and says nothing about other data. The cost is O(of · n · d), in blocks,
-    with at most 16 million sums at a time. `StreamedRows` are read in order, in two passes if `of` is at most 8192 and
-    the sums fit within that limit. Source: Cochran 1977, Sampling Techniques, chapter 5.
+    The sample is stratified: each class contributes in proportion to its size. Because the sampled rows are compared
+    with all rows, the estimate is unbiased. The standard error describes the choice of the sample (without
+    replacement); it is 0 if all rows are in the sample, and says nothing about new data. The cost is O(of · n · d), in
+    blocks, with at most 16 million sums in memory. `StreamedRows` are read twice, in order, if `of` is at most 8192 and
+    the sums fit in that limit. Source: Cochran 1977, Sampling Techniques, chapter 5.
 
     Args:
         x: Rows, (n, d), n ≥ 3.
         labels: One label per row, (n,), as in `silhouette`.
-        of: Number of rows to average, ≥ 2, drawn from the classes in proportion to their size.
+        of: Number of rows in the sample, ≥ 2.
         seed: Seed of the draws.
 
     Returns:
-        A `SampledSilhouette` with value, standard_error and rows, in float64 and without gradient.
+        A `SampledSilhouette`: value in [−1, 1], standard_error, and rows, the number of sampled rows; float64 without
+        gradient.
 
     Raises:
         InputError: `of` or `seed` is out of range, or the arguments are invalid for `silhouette`.

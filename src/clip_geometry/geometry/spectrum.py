@@ -45,10 +45,11 @@ def coordinate_std(x: Rows | Moments) -> Float[Tensor, " d"]:
 
 @in_kind
 def coordinate_spread(x: Rows | Moments) -> Float[Tensor, ""]:
-    """Return the relative spread of the standard deviations of the coordinates.
+    """Return how unequally the coordinates vary: the standard deviation of `coordinate_std`, divided by its mean.
 
-    The spread is std_j(s)/mean_j(s), where s is `coordinate_std`. It lies in [0, √(d − 1)]. It is 0 if all coordinates
-    vary equally; large values point to rogue dimensions. It depends on the basis. Source: Tyshchuk et al. 2023.
+    The value lies in [0, √(d − 1)]. It is 0 if all coordinates have the same standard deviation; a large value means
+    that a few coordinates vary much more than the others (rogue dimensions). It changes if the rows are rotated.
+    Source: Tyshchuk et al. 2023.
 
     Args:
         x: Rows, (n, d), n ≥ 2, d ≥ 2; or a precomputed `Moments`.
@@ -76,9 +77,9 @@ def coordinate_spread(x: Rows | Moments) -> Float[Tensor, ""]:
 
 @arrays_in_kind
 def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
-    """Return the singular values of the rows, in descending order.
+    """Return the singular values σ of the matrix of rows, in descending order.
 
-    The second moments along the principal directions are σ²/n.
+    σ²/n is the variance along each principal direction, about the mean with `center` and about the origin without.
 
     Args:
         x: Rows, (n, d), n ≥ 1 (n ≥ 2 with `center`).
@@ -102,12 +103,14 @@ def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
 
 @in_kind
 def effective_rank(x: Rows | Moments | Spectrum, *, center: Flag = True) -> Float[Tensor, ""]:
-    """Return the effective rank: exp of the entropy of the normalized singular values (Roy & Vetterli 2007).
+    """Return the effective rank, the number of directions that the rows use (Roy & Vetterli 2007).
 
-    The effective rank is exp(−Σ p log p) with p = σ/Σσ, where σ are the singular values of the centered rows. Without
-    centering it is RankMe (Garrido et al. 2023). It lies in [1, min(n − 1, d)], or in [1, min(n, d)] without centering;
-    higher means that more directions are used. If it is computed from `Moments`, whose eigenvalues are squares, values
-    of σ below 1e-8 of the largest are rounding error, and only the n − 1 largest (n without centering) are used.
+    It is the exponential of the entropy of the normalized singular values: exp(−Σ p log p) with p = σ/Σσ, where σ are
+    the singular values of the centered rows. Without centering it is RankMe (Garrido et al. 2023). It lies in [1, min(n
+    − 1, d)], or in [1, min(n, d)] without centering; higher means that more directions are used.
+
+    From `Moments`, σ is computed as the square root of an eigenvalue, so values below 1e-8 of the largest are rounding
+    error. Only the n − 1 largest are used then, or n without centering.
 
     Args:
         x: Rows, (n, d), or a precomputed `Moments` or `Spectrum`; n ≥ 2.
@@ -138,18 +141,20 @@ def effective_rank(x: Rows | Moments | Spectrum, *, center: Flag = True) -> Floa
 
 @in_kind
 def alpha_req(x: Rows | Spectrum, *, first: Integer = 1, last: Integer | None = None) -> Float[Tensor, ""]:
-    """Return α-ReQ, the exponent α of the power law λ_j ~ j^{−α} of the covariance eigenvalues (Agrawal et al. 2022).
+    """Return α-ReQ, the exponent with which the covariance eigenvalues decay (Agrawal et al. 2022).
 
-    α is minus the slope of log λ_j on log j over the ranks j = `first` … `last`. Each rank has the weight 1/j, so that
-    equal intervals of log j count equally, as in the authors' fit. α is at least 0. It is 0 if all directions carry the
-    same variance. Values near 1 have been found to go with good transfer; larger values mean that few directions carry
-    nearly all of the variance.
+    The eigenvalues are modeled as λ_j ~ j^{−α} for the ranks j = `first` … `last`. α is minus the slope of a weighted
+    least-squares line through log λ_j over log j. Rank j has the weight 1/j, so that equal intervals of log j count
+    equally, as in the authors' fit.
+
+    α is at least 0. At 0, all directions have the same variance; the larger α, the fewer directions have nearly all of
+    the variance. The authors find that representations with α near 1 transfer well.
 
     Args:
         x: Rows, (n, d), n ≥ 3, d ≥ 2; or a precomputed `Spectrum`.
-        first: First rank of the fit, ≥ 1. The authors fit ranks 12 to 100.
-        last: Last rank of the fit, > `first`; None uses all ranks. Eigenvalues that are zero up to rounding are left
-            out.
+        first: First rank of the fit, ≥ 1. The authors use the ranks 12 to 100.
+        last: Last rank of the fit, > `first`; None uses all ranks. Eigenvalues that are zero up to rounding are
+            ignored.
 
     Returns:
         α as a float, or as a 0-d float64 tensor for tensor input.
@@ -185,16 +190,15 @@ def _slope(values: Float[Tensor, " k"], first: int = 1, last: int | None = None)
 
 @in_kind
 def nesum(x: Rows | Moments | Spectrum) -> Float[Tensor, ""]:
-    """Return NESum, the sum of the covariance eigenvalues in units of the largest one (He & Ozay 2022).
+    """Return NESum, the sum of the covariance eigenvalues divided by the largest one (He & Ozay 2022).
 
-    NESum = Σ_j λ_j/λ_1 is also known as the stable rank of the centered rows. It lies in [1, min(n − 1, d)]; higher is
-    more isotropic.
+    It is also known as the stable rank of the centered rows. It lies in [1, min(n − 1, d)]; higher is more isotropic.
 
     Args:
         x: Rows, (n, d), or a precomputed `Moments` or `Spectrum`; n ≥ 2.
 
     Returns:
-        The sum as a float, or as a 0-d float64 tensor for tensor input.
+        The quotient as a float, or as a 0-d float64 tensor for tensor input.
 
     Raises:
         InputError: All rows are equal.
@@ -213,10 +217,11 @@ def nesum(x: Rows | Moments | Spectrum) -> Float[Tensor, ""]:
 
 @in_kind
 def spectral_discrepancy(image: Rows, text: Rows) -> Float[Tensor, ""]:
-    """Return the total variation distance between the normalized spectra of two sets: ½ Σ_k |λ_k/Σλ − κ_k/Σκ|.
+    """Return how differently two sets distribute their variance over their principal directions.
 
-    λ and κ are the eigenvalues of the two covariances, in descending order. The distance lies in [0, 1]. It is 0 if for
-    every k the k-th direction carries the same share of the variance in both sets. The cost is O((n + m)d²).
+    The value is the total variation distance ½ Σ_k |λ_k/Σλ − κ_k/Σκ| of the normalized spectra, where λ and κ are the
+    covariance eigenvalues of image and text in descending order. It lies in [0, 1]; 0 means that the k-th principal
+    direction has the same share of the variance in both sets, for every k. The cost is O((n + m)d²).
 
     Args:
         image: Rows, (n, d), n ≥ 2.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.kinds import Value, as_given
 from clip_geometry.geometry.measure import Measure, as_measure, as_registered
-from clip_geometry.geometry.statistics.statistic import Dealt
+from clip_geometry.geometry.statistics.statistic import BlockedRows
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError, shown
 from clip_geometry.rows.arguments import (
@@ -35,17 +35,17 @@ def standard_error(
 ) -> Value:
     """Return the standard error of a measure by the delete-block jackknife.
 
-    The rows are assigned at random to g blocks, and θ_b is the measure without block b: SE² = (g − 1)/g Σ_b (θ_b − mean
-    θ)². The bootstrap is not used because its duplicated rows are pairs at distance zero, which invalidate every
-    measure of pairs and neighbors. Sets of the same length lose the same rows, so that pairs and labels stay together.
+    The rows are assigned at random to g blocks, and the measure is computed without each block: SE² = (g − 1)/g Σ_b
+    (θ_b − θ̄)², where θ_b is the value without block b and θ̄ the mean of the θ_b. It is at least 0, in the units of
+    the measure. Sets of the same length lose the same rows, so pairs and labels stay together. The bootstrap is not
+    used, because it duplicates rows, and copies at distance zero distort measures of neighbors. On isotropic noise, the
+    jackknife is 1.3 to 1.9 times too large for most measures. Source: Efron & Tibshirani 1993.
 
-    The rows must be independent. If an image has several captions, pass one of them, or use `MeasuredSets`, which
-    assigns items instead of rows. For shares of queries, such as recall, the standard error is instead half the width
-    of their 95% interval divided by 1.96; it is Wilson's interval, with a sample size that accounts for queries that
-    share an item, and never has width 0. On isotropic noise the jackknife is 1.3 to 1.9 times too large for most
-    measures. `cg.measure` assigns items instead of rows, and refits its pipeline without each block
-    (`MeasuredSets.errors`). The standard error is at least 0, in the units of the measure. Source: Efron & Tibshirani
-    1993.
+    The rows must be independent. If an image has several captions, pass one of them, or use `cg.measure`, which assigns
+    items instead of rows to blocks, and fits its pipeline again without each block.
+
+    For shares of queries, such as recall, the standard error comes from a 95% interval instead: half of its width
+    divided by 1.96. The interval is Wilson's, with a smaller sample size if queries share an item, so it is never 0.
 
     Args:
         measure: Name of a measure or of an evaluator's number, a `Measure`, or any function of the sets.
@@ -58,9 +58,9 @@ def standard_error(
         The standard error as a float, or as a 0-d float64 tensor without gradient for tensor input.
 
     Raises:
-        InputError: There are fewer than two blocks, the measure cannot be computed without a block, or it is not a
-            smooth function of the rows (extremes, an arbitrary basis, the distance to the nearest neighbor), in which
-            case the jackknife gives no standard error.
+        InputError: There are fewer than two blocks, the measure cannot be computed without a block, or the measure is
+            not smooth (a minimum, an arbitrary basis, the distance to the nearest neighbor), so that the jackknife does
+            not apply.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -83,15 +83,15 @@ def standard_error(
         share = registered.shares(*sets, *fixed, items=items, **registered.options).get(registered.attribute or "")
         if share is not None:
             return as_given(share.standard_error, arguments)
-    block_of = {len(rows): deal(len(rows), blocks, seed).long() for rows in sets}
+    block_of = {len(rows): assign_blocks(len(rows), blocks, seed).long() for rows in sets}
     if registered is not None and not streamed:
-        dealt = []
+        blocked = []
         for rows in sets:
             if isinstance(rows, Tensor) and rows.ndim == 2:
-                dealt.append(Dealt(rows.detach(), block_of[len(rows)].to(rows.device), int(blocks)))
+                blocked.append(BlockedRows(rows.detach(), block_of[len(rows)].to(rows.device), int(blocks)))
             else:
-                dealt.append(rows)
-        results = registered.without_each(*dealt, *fixed)
+                blocked.append(rows)
+        results = registered.without_each(*blocked, *fixed)
         if results is not None:
             return as_given(jackknife([_number(registered.pick(result)) for result in results]), arguments)
     without = []
@@ -140,7 +140,7 @@ def _number(value: Any) -> float:
     return float(number)
 
 
-def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
+def assign_blocks(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
     """Assign n units to blocks at random, as evenly as possible, and return the block of each.
 
     Raises InputError for unusable numbers.
@@ -185,20 +185,21 @@ def take(values: Any, chosen: Tensor) -> Any:
 
 
 class PermutationTest(NamedTuple):
-    """Result of `permutation_test`.
+    """Result of `permutation_test`: the value of a measure, and its distribution under random permutations.
 
     Args:
         value: The measure on the data.
-        p_value: Share of draws that are at least as extreme, never 0.
-        null_mean: Mean over the permuted draws.
-        null_std: Standard deviation over the permuted draws.
+        p_value: Share of permutations with a value at least as extreme as that of the data, in (0, 1].
+        null_mean: Mean of the measure over the permutations.
+        null_std: Standard deviation of the measure over the permutations.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
-        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> result = cg.geometry.permutation_test("silhouette", x, np.arange(100) % 2, draws=99)
-        >>> isinstance(result, cg.geometry.PermutationTest)
-        True
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> labels = np.arange(100) % 2
+        >>> result = cg.geometry.permutation_test("silhouette", x + labels[:, None], labels, draws=99)
+        >>> round(result.value, 2), round(result.null_mean, 2), round(result.p_value, 2)
+        (0.18, 0.0, 0.02)
     """
 
     value: Value
@@ -216,12 +217,13 @@ def permutation_test(
     seed: Integer = 0,
     alternative: Alternative = "two-sided",
 ) -> PermutationTest:
-    """Test whether labels, or the pairing of two sets, affect a measure more than chance.
+    """Test whether a measure depends on the labels, or on the pairing of two sets, by random permutations.
 
-    Labels are permuted for measures of labeled rows, and the second set is permuted for measures of pairs. Two sets
-    without pairing are pooled and split again, which tests whether the modality is more than a random label. p = (1 +
-    #{draws at least as extreme})/(1 + draws), which is never 0. The "two-sided" p-value is twice that of the smaller
-    tail, at most 1. The cost is `draws` times that of the measure. Source: Phipson & Smyth 2010.
+    For measures of labeled rows, the labels are permuted; for measures of pairs, the rows of the second set are
+    permuted. For measures of two sets without pairs, the sets are pooled and split at random, which tests whether the
+    modality matters. p = (1 + number of permutations at least as extreme as the data)/(1 + draws), which is never 0.
+    The two-sided p is twice the smaller of the one-sided ones, at most 1. The cost is `draws` times that of the
+    measure. Source: Phipson & Smyth 2010.
 
     Args:
         measure: Name of a measure or of an evaluator's number, or a `Measure`. It must take labeled rows, pairs or two
@@ -230,7 +232,7 @@ def permutation_test(
         labels_or_y: Labels, (n,), or rows, (m, d).
         draws: Number of permutations, ≥ 1.
         seed: Seed of the permutations.
-        alternative: "two-sided", "greater" or "less".
+        alternative: Which values count as extreme: "greater", "less" or "two-sided" (both).
 
     Returns:
         A `PermutationTest` with value, p_value, null_mean and null_std, as floats, or as 0-d float64 tensors for tensor
@@ -291,10 +293,10 @@ def null_value(
     draws: Integer = 1,
     seed: Integer = 0,
 ) -> float:
-    """Return the value of a measure on isotropic Gaussian rows, as a reference for a measured value.
+    """Return the value of a measure on isotropic Gaussian rows of the same shape, as a reference for a measured value.
 
-    The Gaussian rows have the same n and d as the data. `cg.measure` reports a different draw of the null value,
-    `MeasuredSets.null`: it uses rows with the same lengths, labels and pairs, processed by the same pipeline.
+    `cg.measure` reports another draw of this value, from Gaussian rows that also have the row lengths, labels and pairs
+    of the data and go through the same pipeline (`MeasuredSets.null`).
 
     Args:
         measure: Name of a measure or of an evaluator's number, or a `Measure`.
@@ -302,14 +304,14 @@ def null_value(
         d: Dimension, as in the data.
         n_text: Number of rows of the second set, n by default. For a measure with class texts, the number of classes.
         labels: Labels of the data, so that class sizes agree. The default is two equal classes.
-        scale: Standard deviation of a coordinate. By default, rows are scaled to unit length for measures that need
-            rows of one scale, and not scaled for other measures.
-        prepare: Function applied to each set of Gaussian rows, to repeat the preprocessing of the data.
+        scale: Standard deviation of a coordinate. By default, rows have unit length for measures that depend on the
+            scale of the rows, and scale 1 for all others.
+        prepare: Function that is applied to each set of Gaussian rows, such as the preprocessing of the data.
         draws: Number of draws to average, ≥ 1.
         seed: Seed of the first draw.
 
     Returns:
-        The mean over the draws.
+        The mean of the measure over the draws, as a float.
 
     Raises:
         InputError: There are no rows, columns or draws, or the measure is not a function of rows and labels.

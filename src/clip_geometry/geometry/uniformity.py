@@ -13,10 +13,10 @@ from clip_geometry.rows.matrix import Rows
 
 @in_kind
 def alignment(x: Rows | PairDistance, y: Rows | None = None) -> Float[Tensor, ""]:
-    """Return the mean squared distance of matching pairs, ‖x_i − y_i‖², with rows as given.
+    """Return the mean squared distance of matching rows, mean_i ‖x_i − y_i‖².
 
-    The value is at least 0; it is 0 if all pairs coincide. On unit rows it is at most 4, and equal to 2 − 2
-    `matching_cosine`. Source: Wang & Isola 2020.
+    Rows are used as given. The value is at least 0; lower is better aligned, and 0 means that all pairs coincide. On
+    unit rows it is at most 4 and equals 2 − 2 `matching_cosine`. Source: Wang & Isola 2020.
 
     Args:
         x: Rows, (n, d), n ≥ 1; or a precomputed `PairDistance` in place of both arguments.
@@ -39,15 +39,15 @@ def alignment(x: Rows | PairDistance, y: Rows | None = None) -> Float[Tensor, ""
 
 @in_kind
 def uniformity(x: Rows | KernelSums, *, t: Number = 2.0) -> Float[Tensor, ""]:
-    """Return the uniformity, log mean_{i<j} exp(−t‖x_i − x_j‖²), with rows as given.
+    """Return the uniformity, log mean_{i<j} exp(−t‖x_i − x_j‖²): how evenly the rows are spread.
 
-    The value is at most 0, where all rows coincide; lower is more uniform. On unit rows it is at least −4t, and about
-    −2t for many rows of high dimension that are spread evenly. The cost is O(n²d), in blocks that use each pair once;
-    no n × n matrix is held in memory. Source: Wang & Isola 2020.
+    Rows are used as given. The value is at most 0, which means that all rows coincide; lower means more evenly spread.
+    On unit rows it is at least −4t, and about −2t for many evenly spread rows of high dimension. The cost is O(n²d), in
+    blocks that use each pair once, without an n × n matrix in memory. Source: Wang & Isola 2020.
 
     Args:
-        x: Rows, (n, d), n ≥ 2; or `KernelSums`.
-        t: Inverse temperature, positive and finite.
+        x: Rows, (n, d), n ≥ 2; or a precomputed `KernelSums`.
+        t: Positive factor of the squared distance (inverse temperature).
 
     Returns:
         The logarithm as a float, or as a 0-d float64 tensor for tensor input.
@@ -67,17 +67,17 @@ def uniformity(x: Rows | KernelSums, *, t: Number = 2.0) -> Float[Tensor, ""]:
 
 @in_kind
 def cross_uniformity(x: Rows | CrossKernelSums, y: Rows | None = None, *, t: Number = 2.0) -> Float[Tensor, ""]:
-    """Return the cross-modal uniformity, log mean_{i≠j} exp(−t‖x_i − y_j‖²), over non-matching pairs, rows as given.
+    """Return the cross-modal uniformity, log mean_{i≠j} exp(−t‖x_i − y_j‖²), over non-matching rows.
 
-    The value is at most 0, where all rows of both sets coincide; lower is more uniform. On unit rows it is at least
-    −4t, and about −2t for many rows of high dimension that are spread evenly. The cost is O(n²d), in blocks; no n × n
-    matrix is held in memory. Source: Fahim et al. 2024, as computed in their code (`cross_encoder_uniform_loss` of
-    github.com/abrar-fahim/contrastive-gap, t = 2).
+    Rows are used as given. The value is at most 0, which means that all rows of both sets coincide; lower means more
+    evenly spread. On unit rows it is at least −4t, and about −2t for many evenly spread rows of high dimension. The
+    cost is O(n²d), in blocks, without an n × n matrix in memory. Source: Fahim et al. 2024, as computed in their code
+    (`cross_encoder_uniform_loss` of github.com/abrar-fahim/contrastive-gap, t = 2).
 
     Args:
         x: Rows, (n, d), n ≥ 2; or a precomputed `CrossKernelSums` in place of both arguments.
         y: Rows, (n, d), aligned with x.
-        t: Inverse temperature, positive and finite.
+        t: Positive factor of the squared distance (inverse temperature).
 
     Returns:
         The logarithm as a float, or as a 0-d float64 tensor for tensor input.

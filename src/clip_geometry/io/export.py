@@ -24,9 +24,9 @@ GROUP = 2**14  # rows per written block
 
 
 def export(source: Any, out: str | Path, *, to: str, normalize: bool = False) -> dict[str, str]:
-    """Write embeddings in a format for another program.
+    """Write embeddings as Parquet or FAISS files for another program.
 
-    Rows are read and written in blocks. They keep their type if the format supports it.
+    Rows are read and written in blocks, and keep their number type if the format supports it.
 
     Args:
         source: Embeddings or an array, a mapping of modality to these, or a path as for `read`.

@@ -51,16 +51,16 @@ def read(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embedding
 
     Args:
         path: A file or folder of any format (.npy, .parquet, .h5, .faiss, .lance, stores, …; `clip-geometry list
-            formats` lists all), or a folder with a file or a store per modality, such as image.npy, text.npy and
+            formats` lists all), or a folder with one file or store per modality, such as image.npy, text.npy and
             audio.npy.
-        unnamed: Modality of rows whose file does not name one, neither in its content nor in its own name
-            (text_emb.npy). Default: the name of the file, e.g. captions for captions.npy.
+        unnamed: Modality of rows for which neither the file's content nor its name (as text_emb.npy does) says which
+            modality they are. Default: the name of the file, such as captions for captions.npy.
 
     Returns:
-        Modality → embeddings.
+        A mapping of modality → `Embeddings`.
 
     Raises:
-        InputError: The path does not exist, has no known format, or its content is damaged or not embeddings.
+        InputError: The path does not exist, its format is unknown, or its content is damaged or not embeddings.
 
     Example:
         >>> import numpy as np
@@ -89,7 +89,7 @@ def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
         modality: The modality to read, such as "image". Rows whose file names no modality are taken to be of this one.
 
     Returns:
-        The embeddings.
+        The rows as `Embeddings`.
 
     Raises:
         InputError: The path has no embeddings of that modality.

@@ -67,21 +67,23 @@ class Column:
 
 @dataclass(frozen=True)
 class Change:
-    """The change of one number between two columns.
+    """The change Δ = after − before of one number from the first compared column to another one.
 
     Args:
         measure: Name of the measure.
-        place: The set, or the couple of sets, and all other keys of `at`.
+        place: Where the number was measured: the set or the pair of sets, and all other keys of `Record.at`, such as
+            the layer.
         before: The record in the first column, or None if there is none.
         after: The record in the other column, or None if there is none.
-        value: Δ, after − before; None if the two cannot be compared.
+        value: Δ; None if the two numbers cannot be compared.
         standard_error: Standard error of Δ; None if a standard error is missing.
-        low, high: 95% interval of Δ if both numbers have an interval, as recall does.
-        p_value: Two-sided p-value of Δ = 0.
-        paired: Whether the standard error is that of paired items.
-        assumed: Whether the items are only assumed to be the same, because neither side has ids and both have equally
-            many rows.
-        obstacle: Why the two cannot be compared and what to do about it, or "".
+        low, high: 95% interval of Δ if both numbers have an interval, as recall does; otherwise None.
+        p_value: Two-sided p-value of the hypothesis Δ = 0.
+        paired: Whether the standard error is that of the differences of paired items, instead of two independent
+            samples.
+        assumed: Whether the items of both columns are only assumed to be the same, because they have equally many rows
+            but no ids.
+        obstacle: Why the two numbers cannot be compared, and what to do about it; "" if they can.
 
     Example:
         >>> from clip_geometry import Record, compare
@@ -106,7 +108,7 @@ class Change:
 
     @property
     def error(self) -> Literal["paired", "by position", "independent", ""]:
-        """How the standard error treats the items of both columns; "" without a standard error."""
+        """How items enter the standard error: "paired", "by position" or "independent"; "" if there is none."""
         if self.standard_error is None:
             return ""
         if self.assumed:
@@ -143,13 +145,15 @@ class Change:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Result of `compare`, displayed as the table that `clip-geometry compare` prints.
+    """Result of `compare`: the changes of all numbers from the first column to each other column.
+
+    A column holds the records of one operand. Displayed as the table that `clip-geometry compare` prints.
 
     Args:
-        columns: The compared columns; all others are compared with the first.
-        changes: For each column but the first, the change of every number that it or the first column has.
-        flips: Number of sign flips behind the p-values of paired changes.
-        seed: Seed of the flips.
+        columns: The compared columns. The first is the one with which all others are compared.
+        changes: For each other column, a list with one `Change` for every number that it or the first column has.
+        flips: Number of random sign flips from which the p-values of paired changes are computed.
+        seed: Seed of the sign flips.
 
     Example:
         >>> from clip_geometry import Record, compare
@@ -244,33 +248,31 @@ def compare(
 ) -> Comparison:
     """Compare embeddings, runs or measurements with the first one, as `clip-geometry compare` does.
 
-    Embeddings are measured first, as by `clip_geometry.measure`, each operand separately.
+    Each operand becomes a column of numbers; embeddings are measured first, as by `measure`. The result contains, for
+    every number, the change Δ from the first column to each other column, with its standard error and p-value.
 
-    Records of the same items in the same blocks (`Record.item_blocks`) are paired. SE(Δ) is then the jackknife over the
-    values of Δ without each block, which is much smaller than that of independent samples if both numbers depend on the
-    items in the same way. The p-value comes from random sign flips of the blocks' pseudo-values Δ − (g − 1)(Δ_b − mean
-    Δ_b), whose mean is Δ: p = (1 + #{flips with a mean at least as large})/(1 + flips). With g blocks there are 2^g
-    flips, so p is hardly below 2/2^g; five blocks never reach 0.05.
+    **Paired numbers.** If both columns were measured on the same items, Δ has a paired standard error: the jackknife
+    over the values of Δ without each block of items. It is much smaller than the error of independent samples if the
+    items affect both numbers in the same way. The p-value comes from random sign flips of the blocks' pseudo-values Δ −
+    (g − 1)(Δ_b − mean Δ_b), where Δ_b is Δ without block b: p = (1 + number of flips with a mean at least as large)/(1
+    + flips). With g blocks there are only 2^g different flips, so p cannot be much below 2/2^g; with five blocks it
+    never reaches 0.05.
 
-    For shares such as recall, Δ has an interval, computed from both intervals and the correlation of the items
-    (Newcombe 1998). If the records are paired, p is that of McNemar's exact test of the queries that changed; if an
-    item has several queries, the signs of its difference are flipped instead. Both sets of rows are compared as they
-    are, including fitted maps; `Column.saw` says which column was fitted on the items that it is measured on.
+    Items count as the same if their ids agree or, without ids, if their rows before the pipeline agree. Sets with
+    equally many rows and no ids are assumed to have the same items in the same order, and `Change.assumed` says so. If
+    the assumption is wrong, the errors and p-values remain valid, because the blocks of both sets are then independent.
 
-    Items are the same if their ids agree, or their rows before the pipeline. Equally many rows without ids are only
-    assumed to be the same items, row by row (`Change.assumed`). If they are in fact different items, the blocks and
-    queries of both sides are independent, and errors and p-values remain valid.
-
-    All other records are independent: SE(Δ)² = SE_A² + SE_B², and p is that of the normal distribution. If the items
+    **Independent numbers.** Otherwise SE(Δ)² = SE_A² + SE_B², and p comes from the normal distribution. If the items
     are in fact the same, this standard error is usually too large.
 
-    Δ ± 1.96 SE contains the true Δ in 93.5% of cases with 20 blocks, and in 94.3% with 40. For numbers that depend on
-    n, Δ is the change at this n.
+    **Shares of queries,** such as recall, have an interval for Δ, computed from both intervals and the correlation of
+    the items (Newcombe 1998). For paired items, p is that of McNemar's exact test; if items have several queries each,
+    signs are flipped as above.
 
-    Records of one operand that differ only in the seed are averaged. Their standard error is that of the mean over
-    seeds, and it is paired if both columns have the same seeds.
-
-    Numbers are not compared if they depend on n and n differs, or if they follow different conventions (variants).
+    Δ ± 1.96 SE contains the true Δ in 93.5% of cases with 20 blocks, and in 94.3% with 40. Numbers that depend on n are
+    compared only at equal n, and variants of a measure only with the same variant. Records of one operand that differ
+    only in the seed are averaged; their standard error is that of the mean over seeds, paired if both columns have the
+    same seeds. If a step of the pipeline was fitted on the measured items, a note in the table says so.
 
     Args:
         operands: Paths, sets or records. A path contains embeddings as for `read`, or records: a run folder, or a file
@@ -278,33 +280,30 @@ def compare(
             a mapping of modality → set, or `Embeddings`. Records are a `Measurement` or the output of `read_rows` or
             `measure_sets`; records of several origins (a sweep) become several columns.
         names: A name for each operand. Default: its path, or its letter.
-        pipelines: The steps before measuring, as one pipeline for all operands or one for each. For a single operand,
-            several pipelines are compared with each other, or one pipeline with the default, which scales rows to unit
-            length. "raw" is the empty pipeline. Records are compared as they are.
-        measures: Names of measures for embeddings, as for `measure`. Default: the core.
+        pipelines: Steps before measuring: one pipeline for all operands, or a list with one for each. With a single
+            operand, the columns are its pipelines; a single pipeline is then compared with the default, which scales
+            rows to unit length. "raw" is the empty pipeline. Pipelines do not apply to records.
+        measures: Names of measures for embeddings, as for `measure`. Default: the core measures.
         labels: Labels of embeddings, as for `measure`.
         blocks: Number of jackknife blocks for embeddings, as for `measure`.
         flips: Number of random sign flips.
         seed: Seed of the flips, and of the blocks and null values of embeddings.
 
     Returns:
-        A `Comparison` with columns, changes, and `frame`, a pandas table. It is displayed as a table.
+        A `Comparison`, which is displayed as a table. `changes` and the pandas table `frame` hold the numbers.
 
     Raises:
-        InputError: There are fewer than two columns, an operand is none of the above, or records were combined with
-            options for embeddings.
+        InputError: There are fewer than two columns, an operand is of another type, or options for embeddings were
+            given with records.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(200, 8)) + 0.5
-        >>> sets = {"image": cg.Embeddings(x, "image")}
-        >>> raw, centered = (
-        ...     [{**m.context(), **row} for row in cg.measure_sets(m, ["average_cosine"])]
-        ...     for m in (cg.MeasuredSets(sets, [step]) for step in cg.transforms.parse_pipeline("normalize,center"))
-        ... )
-        >>> ((change,),) = cg.compare(raw, centered).changes
+        >>> pipelines = ["normalize", "normalize,center"]
+        >>> comparison = cg.compare({"image": x}, pipelines=pipelines, measures=["average_cosine"])
+        >>> ((change,),) = comparison.changes
         >>> change.paired, change.verdict, round(change.value, 3), round(change.standard_error, 3)
-        (True, 'lower', -0.196, 0.019)
+        (True, 'lower', -0.195, 0.019)
     """
     seed = seed_number(seed)
     flips = whole_number(flips, "flips")

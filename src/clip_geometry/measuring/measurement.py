@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 
 class Estimate(NamedTuple):
-    """One number of a measurement.
+    """A measured number with its standard error and its null value.
 
     Args:
         value: The number.
         standard_error: Its standard error, or None if there is none.
-        null_value: The same measure on isotropic noise of the same size, or None if there is none.
+        null_value: Value of the same measure on isotropic Gaussian noise of the same shape, or None if there is none.
 
     Example:
-        >>> import clip_geometry as cg
-        >>> cg.Estimate(0.0816, 0.0027, 0.4929)
-        Estimate(value=0.0816, standard_error=0.0027, null_value=0.4929)
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> estimate = cg.measure({"image": x}, measures=["isoscore"])["isoscore"]
+        >>> isinstance(estimate, cg.Estimate), round(estimate.value, 3), round(estimate.null_value, 3)
+        (True, 0.919, 0.901)
     """
 
     value: float
@@ -39,10 +41,11 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Measurement:
-    """Numbers of one or several sets, each with its standard error and its null value.
+    """Result of `measure`: numbers of one or several sets, each with its standard error and its null value.
 
-    Iteration and `len` cover the records of the numbers that could be computed; `notes` says why others could not. A
-    notebook shows the table, where hovering over a measure shows how to read it.
+    `result["isoscore", "image"]` is the `Estimate` of a measure and a set; the set can be left out if there is only
+    one. Iteration and `len` cover the numbers that could be computed; `notes` says why others could not. A notebook
+    shows the table, in which pointing at a measure explains it.
 
     Args:
         records: Records from `measure_sets`, or from `read_rows` on a file of `clip-geometry measure --json`.

@@ -46,38 +46,39 @@ def measure(
     full_size: int | None = None,
     progress: Progress = quiet,
 ) -> Measurement:
-    """Measure one or several sets of embeddings, as `clip-geometry measure` does.
+    """Measure the geometry of one or several sets of embeddings, as `clip-geometry measure` does.
 
-    A set is a matrix (n, d) of floats (a NumPy array, a torch tensor, a pandas table, a list of lists), `Embeddings`,
+    A set is a matrix (n, d) of floats (a NumPy array, a torch tensor, a pandas table or a list of lists), `Embeddings`,
     or a path as for `read`. Rows of two sets are paired if their ids agree. Sets of equal length without ids are paired
-    by position, whatever the index of a pandas table.
+    by position; the index of a pandas table is ignored.
 
     Args:
         image: The first set; or all sets, as a mapping of modality → set or as a folder with several sets.
         text: The second set. The modality stated by `Embeddings` and files takes precedence over the order of the
             arguments. A single array is called "rows".
         more: Further sets, each of which must state its modality. Use a mapping to name arrays.
-        labels: One label per row, or a path to the labels. A single sequence applies to all sets of its length; a
-            mapping of modality → labels assigns them to sets.
-        ids: The item of each row, or a path as for labels. A single sequence applies to all sets; a mapping of modality
-            → ids assigns them to sets.
+        labels: Class of each row, as a sequence or a path. A single sequence applies to all sets of its length; a
+            mapping of modality → labels assigns labels to sets.
+        ids: Id of the item of each row, as a sequence or a path. A single sequence applies to all sets; a mapping of
+            modality → ids assigns ids to sets.
         pipeline: The steps before measuring, such as "normalize,center[each]". By default rows are scaled to unit
             length. "" or None measures the rows as given.
-        measures: Names of measures and evaluators, as a list or comma-separated. None measures the core, which is a
-            dozen numbers and a verdict on them; "all" measures the core and all default measures.
-        by: "label" or a metadata column of the sets. The rows with each of its values are measured separately.
+        measures: Names of measures and evaluators, as a list or comma-separated. None: the core, a dozen numbers with a
+            verdict. "all": the core and all default measures.
+        by: "label" or a metadata column of the sets. The rows of each of its values are then measured separately.
         seed: Seed of the null values and of the jackknife.
         blocks: Number of jackknife blocks for the standard errors; 0 computes none. The default is 20 if there are at
             least as many items.
         engine: An engine from `open_engine`, to read large sets on a cluster.
-        scaling: Also compute measures that depend on n for n/2, n/4 and n/8 items. They become columns of `frame`, and
-            `scaling` of each record. The pipeline stays as it was fitted on all items.
-        full_size: Number of items of the full set that the given items are a sample of; implies `scaling`. Numbers that
-            depend on n then include the value to expect at the full size, if a fit of the trend supports one.
+        scaling: Also compute measures that depend on n on random halves, quarters and eighths of the items. The values
+            become columns of `frame`, and `scaling` of each record. The pipeline is not fitted again.
+        full_size: Number of items in the full data of which the given items are a sample; implies `scaling`. Numbers
+            that depend on n then include a prediction for the full size, if the trend supports one.
         progress: Reports the progress over measures, such as `clip_geometry.progress.progress`.
 
     Returns:
-        A `Measurement`: a number for each measure and set, with its standard error and its null value.
+        A `Measurement`, which is displayed as a table: for each measure and set the value, its standard error, and its
+        null value, the value on isotropic Gaussian noise of the same shape.
 
     Raises:
         InputError: A set, a column, a step or a name is not as described, or a measure requested by name cannot be
@@ -177,14 +178,14 @@ def measure_sets(
     *,
     optional: bool = False,
 ) -> Iterator[Row]:
-    """Measure sets: each measure for every modality, or pair of modalities, for which it is defined.
+    """Compute measures of prepared sets, for every modality or pair of modalities for which they are defined.
 
     Args:
         sets: The sets after their pipeline.
-        names: Names of measures and evaluators, or None for all default measures. A named measure that cannot be
-            computed raises InputError; an unnamed one gives a record without a value, whose `note` says why.
+        names: Names of measures and evaluators, or None for all default measures.
         advance: Called with the number of measures that have just been computed.
-        optional: If True, a named measure that cannot be computed also gives a record with a note instead of raising.
+        optional: What happens if a measure in `names` cannot be computed: False raises InputError; True returns a
+            record without a value, whose `note` says why. Measures that were not named always give such a record.
 
     Returns:
         An iterator over records with measure, value, standard_error, null_value, n, d and at.
@@ -216,7 +217,7 @@ def measure_sets(
     if sets.small:
         # computed here once, because several threads might compute them at the same time
         _ = sets.null
-        if sets.items.can_be_dealt:
+        if sets.items.has_blocks:
             _ = sets.items.block_of
     rows: dict[str, list[Row]] = {}
     map_groups = side_by_side if sets.small else map

@@ -16,7 +16,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.rows.threads import side_by_side
 
-DEALS = 4  # random divisions of the items, each into halves, quarters and eighths
+DIVISIONS = 4  # random divisions of the items, each into halves, quarters and eighths
 HALVINGS = 3  # down to n/8, so that a trend up to 8n extends as far as it was observed
 # multiple of the rows that a measure needs at least; with fewer, the ten nearest rows are not a neighborhood
 ENOUGH = 5
@@ -152,7 +152,7 @@ def _by_size(sets: MeasuredSets, measures: Sequence[Measure], place: str) -> dic
             break
         for name, in_subsets in values.items():
             # disjoint subsets are independent, but further divisions use the same items
-            error = np.sqrt(np.reshape(in_subsets, (DEALS, -1)).var(axis=1, ddof=1).mean() / (len(sets.items) // n))
+            error = np.sqrt(np.reshape(in_subsets, (DIVISIONS, -1)).var(axis=1, ddof=1).mean() / (len(sets.items) // n))
             mean = float(np.mean(in_subsets))
             size = {"n": n, "value": mean, "standard_error": float(error), "subsets": len(in_subsets)}
             if name in unseen:
@@ -182,7 +182,7 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
     """
     rng = np.random.default_rng(sets.seed)
     items = sets.items.of_rows
-    for _ in range(DEALS):
+    for _ in range(DIVISIONS):
         order = rng.permutation(len(sets.items))
         for k in range(len(sets.items) // n):
             inside = np.isin(np.arange(len(sets.items)), order[k * n : (k + 1) * n])

@@ -18,7 +18,7 @@ from clip_geometry.embeddings import Embeddings, is_large
 from clip_geometry.evaluate import ensemble
 from clip_geometry.evaluate.base import Share
 from clip_geometry.geometry import Measure
-from clip_geometry.geometry.statistics import Dealt, Moments, Statistic
+from clip_geometry.geometry.statistics import BlockedRows, Moments, Statistic
 from clip_geometry.geometry.uncertainty import BLOCKS, jackknife
 from clip_geometry.measuring.views import Items, View, context, is_prompts
 from clip_geometry.memory import can_be_held, give_back, memory
@@ -47,25 +47,26 @@ class NoSuchNumber(InputError):
 class MeasuredSets(View):
     """Embeddings of one or several modalities after a pipeline, ready to be measured.
 
-    Measures across modalities are computed for every couple of sets. One call of a function serves all measures that
-    read its result, such as I1 and I2.
+    `measure` builds it for you; use it to measure the same sets several times. Measures across modalities are computed
+    for every pair of sets. Measures that come from the same function, such as I1 and I2, share one call of it.
 
-    Sets that take more than `embeddings.LARGE` bytes in float64 are streamed: they are read block by block in every
-    pass, and NaN is detected during reading. Standard errors are then available only for functions of moments and sums,
-    after steps that fit nothing. Measures that need all rows at once get them if they take at most `memory.MOST_HELD`
-    bytes.
+    Sets that take more than `embeddings.LARGE` bytes in float64 are streamed: every pass reads them from disk block by
+    block. Standard errors then exist only for measures that can be computed from moments and sums, and only if no step
+    of the pipeline is fitted. For a measure that needs all rows at once, the rows are read into memory if they take at
+    most `memory.MOST_HELD` bytes.
 
     Args:
         sets: Maps modality → `Embeddings`.
         steps: The pipeline, as returned by `parse_pipeline`.
         seed: Seed of the Gaussian rows behind the null values, and of the assignment to blocks.
         blocks: Number of jackknife blocks for the standard errors; 0 computes none.
-        name: Shown next to the modality where progress is reported.
-        engine: Streams the sets, whatever their size, and runs the passes for means, moments and class sums.
+        name: Label for progress messages, shown next to the modality.
+        engine: Engine from `open_engine`. It streams the sets, whatever their size, and runs the passes over their
+            rows.
         in_memory: Keep the sets in memory, whatever their size.
 
     Raises:
-        InputError: No measure can use the sets: there are fewer than two rows, NaN or infinity.
+        InputError: The sets cannot be measured: a set has fewer than two rows, or contains NaN or infinity.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -118,11 +119,11 @@ class MeasuredSets(View):
         self._shares: dict[Any, Mapping[str, Share]] = {}
         # objects that several calls share
         self._statistics: dict[tuple[type[Statistic], str, str], Statistic] = {}
-        self._dealt_rows: dict[tuple[str, tuple[str, str] | None], Dealt] = {}
+        self._blocked_rows: dict[tuple[str, tuple[str, str] | None], BlockedRows] = {}
         self._views_without_block: dict[int, View] = {}
 
     def context(self) -> Row:
-        """Return the fields that all rows of these sets share."""
+        """Return the fields that all records of these sets share: pipeline, fitting sets, seed and origin."""
         fitted_on = self.fitted and self.fitted.fitted_on
         shared = context(self.embeddings, seed=self.seed, steps=self.steps, fitted_on=fitted_on, blocks=self.blocks)
         if self.streamed:
@@ -132,7 +133,7 @@ class MeasuredSets(View):
         return shared
 
     def remarks(self) -> list[str]:
-        """Return remarks on the sets that precede any number, such as pairs out of order and duplicated rows."""
+        """Return warnings about the sets themselves, such as pairs out of order and duplicated rows."""
         with ThreadPoolExecutor(1) as executor:
             if self._many_rows:  # generating the noise of many rows takes as long, and uses one thread
                 executor.submit(getattr, self, "null")
@@ -144,9 +145,10 @@ class MeasuredSets(View):
 
     @cached_property
     def null(self) -> "MeasuredSets":
-        """The same sets with isotropic Gaussian rows: equal n, d, labels, pairs, steps and mean squared row length.
+        """The same sets with isotropic Gaussian noise in place of the rows.
 
-        The noise of streamed sets is streamed, too: its rows are generated when they are read.
+        The noise has the same n, d, labels, pairs, pipeline and mean squared row length. For streamed sets, the noise
+        is generated block by block when it is read.
         """
         sets: dict[str, Embeddings] = {}
         generator = torch.Generator().manual_seed(self.seed)
@@ -175,8 +177,8 @@ class MeasuredSets(View):
     def whole(self, what: str) -> "MeasuredSets":
         """Return the same sets with all rows in memory.
 
-        Raises InputError if they are too large, or if an engine holds them. `what` names what needs them, for the
-        message.
+        Raises InputError if the sets are too large or an engine holds them. `what` names the computation that needs all
+        rows, for the error message.
         """
         shapes = [rows.shape for rows in self.rows.values()]
         if self.streamed and self.engine is not None:
@@ -281,7 +283,7 @@ class MeasuredSets(View):
                 left_out = len(self.rows[name]) - len(matched)
                 if left_out > 0:
                     notes.append(f"{left_out} of {len(self.rows[name])} {name} rows have no pair and are left out")
-        from_moments = self.streamed and measure.statistic is Moments and self.items.can_be_dealt and not self.learns
+        from_moments = self.streamed and measure.statistic is Moments and self.items.has_blocks and not self.learns
         if from_moments and Moments.too_large(self.blocks + 1, d):
             notes.append(f"no standard error: moments of {d} columns without each block take too much memory")
         note = "; ".join(filter(None, notes))
@@ -318,7 +320,7 @@ class MeasuredSets(View):
             items, values = share.means_of_items
             blocks = digest([self.items.identity["item_blocks"], items])
             return {**fields, "by_item": values, **self.items.identity, "item_blocks": blocks}
-        if not measure.smooth or (measure.quadratic and self._from_sums) or not self.items.can_be_dealt:
+        if not measure.smooth or (measure.quadratic and self._from_sums) or not self.items.has_blocks:
             return {}
         without = []
         try:
@@ -329,7 +331,10 @@ class MeasuredSets(View):
         return {"standard_error": jackknife(without), "without": without, **self.items.identity} if without else {}
 
     def forget(self, statistic: type[Statistic] | None) -> None:
-        """Drop a statistic of these rows and of their noise that no further measure needs. Small sets keep theirs."""
+        """Free the memory of a statistic of the rows and of their noise once no further measure needs it.
+
+        Statistics of small sets are kept.
+        """
         if self.small:
             return
         null = self.__dict__.get("null")  # not computed for this
@@ -387,8 +392,8 @@ class MeasuredSets(View):
         key = (*call_of(measure), place)
         if key in self._results_without_blocks:
             return self._results_without_blocks[key]
-        dealt = None if self.learns or measure.statistic is None else self._dealt_arguments(measure, place)
-        from_statistic = None if dealt is None else measure.without_each(*dealt)
+        blocked = None if self.learns or measure.statistic is None else self._blocked_arguments(measure, place)
+        from_statistic = None if blocked is None else measure.without_each(*blocked)
         results = list(from_statistic or ())
         if from_statistic is not None and self._from_sums:
             self._results[key] = results.pop()
@@ -399,7 +404,7 @@ class MeasuredSets(View):
         self._results_without_blocks[key] = results
         return results
 
-    def _dealt_arguments(self, measure: Measure, place: str) -> tuple[Any, ...] | None:
+    def _blocked_arguments(self, measure: Measure, place: str) -> tuple[Any, ...] | None:
         """Return the arguments of the measure with their rows assigned to blocks.
 
         None for measures that take neither the rows of a set nor pairs of rows. The assigned rows are cached, together
@@ -417,18 +422,18 @@ class MeasuredSets(View):
             if self._from_sums and paired is not None and np.array_equal(paired, range(len(rows))):
                 paired = None  # lets all couples share the rows
             key = modality, None if paired is None else couple
-            dealt = self._dealt_rows.get(key)
-            if dealt is None:
+            blocked = self._blocked_rows.get(key)
+            if blocked is None:
                 block_of, blocks = np.full(len(rows), -1), 0
-                if self.items.can_be_dealt:
+                if self.items.has_blocks:
                     block_of, blocks = self.items.block_of[modality], self.blocks
                 if paired is not None:
                     rows, block_of = taken(rows, paired), block_of[paired]
-                dealt = Dealt(as_matrix(rows), torch.from_numpy(block_of).long(), blocks + self._from_sums)
+                blocked = BlockedRows(as_matrix(rows), torch.from_numpy(block_of).long(), blocks + self._from_sums)
                 # caching the pairs of all couples would need the memory of all sets
                 if not self._many_rows or paired is None:
-                    dealt = self._dealt_rows.setdefault(key, dealt)  # another thread may have been first
-            arguments.append(dealt)
+                    blocked = self._blocked_rows.setdefault(key, blocked)  # another thread may have been first
+            arguments.append(blocked)
         return (*arguments, *(() if couple else self.arguments(measure, place)[1:]))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry import Measure
-from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.geometry.uncertainty import assign_blocks
 from clip_geometry.io.sources import Sets
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError, library_versions
@@ -200,14 +200,14 @@ class Items:
         return len(self._numbers)
 
     @property
-    def can_be_dealt(self) -> bool:
+    def has_blocks(self) -> bool:
         """Whether there are at least two blocks, and at least one item for each."""
         return 2 <= self.blocks <= len(self)
 
     @cached_property
     def block_of(self) -> dict[str, np.ndarray]:
         """The block of each row; -1 for class prompts."""
-        block_of_item = deal(len(self), self.blocks, self.seed).numpy()
+        block_of_item = assign_blocks(len(self), self.blocks, self.seed).numpy()
         by_set = {}
         for name, items in self.of_rows.items():
             by_set[name] = np.where(items < 0, -1, block_of_item[items])

@@ -86,20 +86,27 @@ UNKNOWN = Serving(False, 1, 0)
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A repair and its performance on the held-out halves.
+    """A compared repair: what it gains and costs in searches of held-out items.
 
     Attributes:
         name: Name of the repair.
-        numbers: Number → its mean over the queries of all modalities; also per modality, as "number.modality".
-        changes: Number → its change from the value without a repair, with a paired error.
-        costs: Reasons not to recommend the repair; empty if it costs nothing beyond noise.
-        serving: What an index needs in order to serve the repair.
+        numbers: Name of a number → its mean over the queries of all modalities; also per modality, as
+            "number.modality".
+        changes: Name of a number → its change relative to no repair, with a paired standard error.
+        costs: What the repair makes worse, as reasons not to recommend it; empty if it makes nothing worse beyond
+            noise.
+        serving: What a vector database needs to serve the repair: number of indexes, columns, metric and reranker.
 
     Example:
-        >>> import clip_geometry as cg
-        >>> from clip_geometry.search.comparison import Serving
-        >>> print(cg.search.Candidate("posterior[centered]", {}, {}, (), Serving(False, 2, 1026, 16.2)).serving)
-        2 indexes of 1,026 columns (inner product, rows of length 16.2)
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> item = rng.normal(size=(100, 16))
+        >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
+        >>> candidates = cg.diagnose(image + 2, text - 2, repairs=["zscore"], splits=4).comparison.candidates
+        >>> isinstance(candidates["zscore"], cg.search.Candidate), candidates["zscore"].costs
+        (True, ())
+        >>> {name: round(candidate.numbers["hit_at_10"].value, 1) for name, candidate in candidates.items()}
+        {'none': 0.0, 'zscore': 0.6}
     """
 
     name: str
@@ -110,30 +117,38 @@ class Candidate:
 
     @property
     def baseline(self) -> bool:
-        """Whether this is a baseline, which needs no repair of the rows."""
+        """Whether this is a baseline, such as one search per modality, which leaves the rows unchanged."""
         return repairs[self.name].baseline
 
 
 @dataclass(frozen=True, eq=False)
 class RepairComparison:
-    """Which repair helps a mixed index, what it costs, and which one to take.
+    """Result of `compare_repairs`: which repair helps a mixed index, what it costs, and which one is recommended.
+
+    A repair is a change of the rows or of the scores of an index with several modalities. "none" stands for no repair.
+    A baseline, such as one search per modality, leaves the rows unchanged.
 
     Attributes:
-        candidates: Repair → `Candidate`; "none" first.
-        failed: Repair → why it could not be fitted.
+        candidates: Name of a repair → `Candidate`; "none" comes first.
+        failed: Name of a repair → why it could not be fitted.
         recommended: The recommended repair or baseline; "none" if nothing helps beyond noise.
-        ties: Repairs that lose nothing beyond noise and are within one standard error of the best such repair.
-        front: Repairs on the Pareto front: no other repair is better in both the goal's number and ordinary recall.
-        full: The results of "none", of the recommended repair and of `served()` in an index of all items instead of
-            the held-out ones; repairs that memorize the rows on which they were fitted are left out.
-        facts: Sizes, splits, seed and sampling; the chance level of recall at 1 across modalities; the modalities that
-            are not split ("whole"), and those in which no two rows share a label ("alone").
+        ties: Repairs that make nothing worse beyond noise and whose number for the goal is within one standard error of
+            the best such repair.
+        front: Repairs on the Pareto front: no other repair is better both in the number for the goal and in ordinary
+            recall.
+        full: The results of "none", of the recommended repair and of `served()` for the index of all items instead of
+            the held-out ones. Repairs that memorize the rows of the fit are left out.
+        facts: Sizes, splits, seed and sampling of the comparison; the recall at 1 across modalities that is expected by
+            chance; the modalities that are not split ("whole"), and those in which no two rows share a label ("alone").
 
     Example:
-        >>> import clip_geometry as cg
-        >>> none = cg.search.Candidate("none", {}, {}, ())
-        >>> cg.search.RepairComparison({"none": none}, {}, "none", ("none",), ("none",)).recommended
-        'none'
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> item = rng.normal(size=(100, 16))
+        >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
+        >>> comparison = cg.diagnose(image + 2, text - 2, repairs=["zscore"], splits=4).comparison
+        >>> isinstance(comparison, cg.search.RepairComparison), list(comparison.candidates), comparison.recommended
+        (True, ['none', 'zscore'], 'zscore')
     """
 
     candidates: Mapping[str, Candidate]
@@ -151,11 +166,11 @@ class RepairComparison:
 
     @property
     def aim(self) -> str:
-        """The number by which the goal is judged."""
+        """The number by which the goal is judged: "both" or "mrr"."""
         return AIMS[self.want]
 
     def ranked(self) -> list[Candidate]:
-        """Return the repairs, best first by the goal's number."""
+        """Return the repairs as `Candidate` objects, best first by the number for the goal."""
         return sorted(self.candidates.values(), key=lambda candidate: -candidate.numbers[self.aim].value)
 
     def state(self, name: str) -> str:
@@ -179,7 +194,7 @@ class RepairComparison:
         return [candidate for candidate in repaired if helps(candidate, self.aim, chance)]
 
     def served(self) -> Candidate | None:
-        """Return the best repair that helps, has no costs and needs one index only; None if there is none."""
+        """Return the best repair that helps, has no costs and needs only one index; None if there is none."""
         for candidate in self.helping():
             if not (candidate.costs or candidate.serving.reranker) and candidate.serving.indexes == 1:
                 return candidate
@@ -224,18 +239,22 @@ def compare_repairs(
 ) -> RepairComparison:
     """Fit repairs on random halves of the items, and evaluate them by searches in the other halves.
 
+    A repair is a change of the rows or of the scores of a mixed index, such as standardizing the scores of each
+    modality, so that one list contains relevant items of all modalities. `diagnose` does the same after it has checked
+    the rows.
+
     Args:
-        index: The index, with what is relevant to what.
-        names: Names of the repairs; by default all that an index can serve, and the baselines. "none" is always
-            included.
-        want: The goal: "both" is a list with relevant items of both modalities; "pairs" puts the relevant item of
-            another modality first.
+        index: The index, with labels or pairs that say what is relevant.
+        names: Names of the repairs, from `clip-geometry list repairs`. Default: the baselines, and all repairs that a
+            vector database can serve. "none", no repair, is always included.
+        want: Goal of a search. "both": a list with relevant items of both modalities. "pairs": the relevant item of
+            another modality comes first.
         splits: Number of random halves.
         seed: Seed of the splits.
         progress: Called as in `cg.embed`; the unit is one fit of a repair.
 
     Returns:
-        The candidates with their numbers, and a recommendation.
+        A `RepairComparison` with the numbers of each repair and a recommendation.
 
     Raises:
         InputError: A repair is unknown, there is only one modality, or the index has neither labels nor pairs.

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """Result of `diagnose`.
+    """Result of `diagnose`: the faults of an index, and a comparison of repairs of its mixed search.
 
     Attributes:
-        findings: Findings of the checks, errors first.
-        comparison: Comparison of the repairs; None if no repairs were compared.
-        skipped: Why no repairs were compared; None if they were.
+        findings: What the checks found, as one `Finding` each, errors first.
+        comparison: The compared repairs, as a `RepairComparison`; None if no repairs were compared.
+        skipped: Why no repairs were compared; None if repairs were compared.
         index: The index on which the repairs were compared.
         shapes: Modality → (n, d).
-        paired: Whether rows of two modalities pair, which several checks need.
-        not_run: Checks that did not run, for all or some of the sets, with reasons.
+        paired: Whether rows of different modalities are known to belong to the same item, which several checks need.
+        not_run: Check → why it did not run, for all or some of the sets.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -54,12 +54,12 @@ class Diagnosis:
 
     @property
     def recommended(self) -> str | None:
-        """The recommended repair; "none" if nothing helps beyond noise, None if no repairs were compared."""
+        """Name of the recommended repair; "none" if no repair helps beyond noise, None if no repairs were compared."""
         return None if self.comparison is None else self.comparison.recommended
 
     @property
     def verdict(self) -> list[str]:
-        """The answer in a few sentences; the last ones say what was not checked."""
+        """The conclusion in a few sentences, the last of which say what was not checked."""
         paragraphs = WORDS("verdict", diagnosis=self).split("¶")
         return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
 
@@ -91,7 +91,7 @@ class Diagnosis:
         return make_repair(name).fit(self.index.known(self.index.sampled(MOST_FIT)))
 
     def figure(self) -> "Figure":
-        """Draw what each repair finds against what it costs, with the Pareto front.
+        """Plot the gain of each repair for the goal against ordinary recall, with the Pareto front.
 
         Raises:
             InputError: No repairs were compared.
@@ -151,12 +151,14 @@ def diagnose(
 ) -> Diagnosis:
     """Check an index of images and texts for faults, and compare repairs of its mixed search.
 
-    Repairs are fitted on random halves of the items and evaluated by searches in the other halves, next to baselines
-    that need no repair. Among the repairs that are best for the goal, the recommended one is the cheapest to serve. A
-    repair that lowers recall across modalities by more than two standard errors is not recommended. If the goal is a
-    list of both modalities, the same holds for repairs that lower precision, that change the nearest rows within a
-    modality, or that lose results of the query's own modality. A repair is a change of the rows or of the scores of a
-    search, such as standardizing each modality.
+    A mixed search returns items of all modalities in one list. A repair is a change of the rows or of the scores that
+    makes such a list useful, such as standardizing the scores of each modality. Repairs are fitted on random halves of
+    the items and evaluated by searches in the other halves, next to baselines that need no repair.
+
+    The recommended repair is the one that is cheapest to serve among the best for the goal `want`. It must not lower
+    recall across modalities by more than two standard errors. If the goal is "both", it must not lower precision,
+    change the nearest rows within a modality, or lose results of the query's own modality by more than a tolerance
+    either.
 
     Args:
         image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
@@ -164,19 +166,20 @@ def diagnose(
         more: Further sets.
         labels: One label per row. If every modality has labels, items with equal labels are relevant to each other.
         ids: The item of each row. Without labels, rows of one item are relevant to each other.
-        other: Another split of the same data, given as `image`. Copies of its rows in this one are leakage.
+        other: Another split of the same data, given as `image`. Rows that occur in both are reported as leakage.
         relevant: What makes items relevant if both are known: "labels" or "pairs".
-        want: The goal of a search. "both": a top ten with relevant items of both modalities. Its number, "both", is the
-            mean of two shares: the relevant items of other modalities that are found, and the relevant items of the
-            query's own modality that are kept. In each of the two, at most four items count. "pairs": the relevant item
-            of another modality; its number, "mrr", is the mean reciprocal rank of that item.
-        repairs: Names of the repairs to compare; default: those of `compare_repairs`. An empty list compares none.
+        want: Goal of a search. "both": ten results with relevant items of both modalities, judged by the mean of two
+            shares: the relevant items of other modalities that are found, and the relevant items of the query's own
+            modality that are kept (at most four items count in each). "pairs": the relevant item of another modality
+            comes first, judged by its mean reciprocal rank.
+        repairs: Names of the repairs to compare, from `clip-geometry list repairs`; default: those that
+            `compare_repairs` compares. An empty list compares none.
         splits: Number of random halves.
         seed: Seed of the samples, null values and splits.
         progress: Called as in `cg.embed`; the unit is one fit of a repair.
 
     Returns:
-        A `Diagnosis` with the findings, the repairs and their numbers, and a verdict.
+        A `Diagnosis` with the findings, the compared repairs and a verdict.
 
     Raises:
         InputError: The sets are not as described, or a repair is unknown.

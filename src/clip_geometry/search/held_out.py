@@ -397,14 +397,19 @@ def _estimate(parts: Mapping[str, list[np.ndarray]], index: MixedIndex, *, rate:
 
 
 def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, SearchEstimate]:
-    """Search an index with each of its rows as a query, and return the numbers in `NUMBERS`.
+    """Search a mixed index with each of its rows as a query, and return the quality of the results.
+
+    The numbers, such as hit_at_10 (share of queries with a relevant item of another modality in the top ten) and
+    own_share (share of the query's own modality in the top ten), are described in
+    `clip_geometry.search.held_out.NUMBERS`.
 
     Args:
         index: An index with labels or pairs.
-        repair: A repair fitted on other rows; None searches by cosine.
+        repair: A repair that was fitted on other rows; None ranks items by cosine.
 
     Returns:
-        Number → its mean over the queries of all modalities, with an error; also per modality, as "number.modality".
+        Name of a number → its mean over the queries of all modalities, with `value` and standard error `error`; also
+        per modality, as "number.modality".
 
     Raises:
         InputError: Neither labels nor pairs say which items are relevant.

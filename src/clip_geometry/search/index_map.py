@@ -51,25 +51,26 @@ class TriedMap(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndexMap:
-    """A map between the spaces of an old and a new model, and the predicted quality of a search through it.
+    """Result of `map_index`: a map between the rows of an old and a new model, and the predicted quality of its search.
 
     Attributes:
-        side: "items": the map takes rows of the index into the space of the new model. "queries": it takes queries of
-            the new model into the space of the index, which stays as it is.
-        fitted: The map, a pipeline for rows of any modality: `fitted.transform({"any": rows})`.
-        recall: Predicted recall at k, compared with an index of the new model's rows of all items.
-        standard_error: Standard error of the prediction.
-        interval: 95% interval of the prediction, which allows for the choice among the candidates.
-        k, size: Number of neighbors of the search, and number of rows of the index.
-        rows: Number of re-embedded rows.
-        candidates: All maps that were tried, best first.
+        side: "items": the map converts rows of the old index to the new model. "queries": the map converts queries of
+            the new model to the old one, and the index stays as it is.
+        fitted: The map as a fitted `Pipeline` for rows of any modality: `fitted.transform({"any": rows})`.
+        recall: Predicted share of the k nearest items, in an index with new rows of all items, that the search through
+            the map finds.
+        standard_error: Standard error of the predicted recall.
+        interval: 95% interval of the predicted recall, wide enough for the choice among several candidates.
+        k, size: Number of neighbors of the search (k), and number of rows of the index (size).
+        rows: Number of items that were embedded again with the new model.
+        candidates: All maps that were tried, with their predicted recall, best first.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> rng = np.random.default_rng(0)
-        >>> items = rng.normal(size=(2000, 8))  # and two models of them
-        >>> old, new = items @ rng.normal(size=(8, 16)), items @ rng.normal(size=(8, 12))
-        >>> rows = rng.permutation(2000)[:400]  # re-embedded
+        >>> items = rng.normal(size=(2000, 8))
+        >>> old, new = items @ rng.normal(size=(8, 16)), items @ rng.normal(size=(8, 12))  # two models
+        >>> rows = rng.permutation(2000)[:400]  # the items that are embedded again
         >>> mapped = cg.search.map_index(old, new[rows], rows, candidates=["procrustes", "ridge(0.001)"])
         >>> mapped.candidates[0].steps, round(mapped.recall, 1)
         ('ridge(alpha=0.001)', 0.8)
@@ -86,7 +87,7 @@ class IndexMap:
     candidates: Sequence[TriedMap]
 
     def transform(self, rows: np.ndarray) -> np.ndarray:
-        """Map rows of the index (or, on the side of the queries, rows of the new model), and scale them to length 1."""
+        """Map rows of the old index, or queries if these are mapped, and scale them to unit length."""
         return self.fitted.transform({ANY: rows})[ANY]
 
     def save(self, path: str | Path) -> None:
@@ -117,33 +118,34 @@ def map_index(
     candidates: Sequence[str] = CANDIDATES,
     seed: int = 0,
 ) -> IndexMap:
-    """Fit a map that lets an index of old embeddings serve a new model, and predict its recall.
+    """Fit a map that lets an index of old embeddings be searched with a new model, and predict its recall.
 
-    You embed a random sample of about 1,000 items of the index again, with the new model. This gives pairs of old and
-    new rows. Several maps are fitted on a part of the pairs and compared by recall on the other pairs (adapters as in
-    Vejendla 2025, arXiv:2509.23471). The best map is fitted on all pairs. Rows are scaled to unit length before and
-    after the map, and neighbors are nearest by cosine.
+    You embed a random sample of about 1,000 items of the index again, with the new model, which gives pairs of old and
+    new rows. Several maps are fitted on a part of the pairs and compared by recall on the others (adapters as in
+    Vejendla 2025, arXiv:2509.23471). The best map is then fitted on all pairs. Rows are scaled to unit length before
+    and after the map, and neighbors are nearest by cosine.
 
-    Recall is the share of a query's k nearest items, in an index re-embedded as a whole, that are also among the k
-    nearest in the mapped index. It is predicted without such an index: the rank of a mapped row among all items is
-    known, and so is the true cosine of a re-embedded row with the query. A re-embedded row counts as one of the k
-    nearest if its cosine is above a threshold, the k-th cosine of the whole index. The threshold is estimated for each
-    query from its nearest re-embedded rows and its k-th mapped cosine, so that on average a share k/N of the rows is
-    above it. The prediction is cross-validated: the map that scores a query and an item is fitted on pairs that contain
-    neither of them. Only the small share of the index that was embedded again counts as fitted. The interval is that
-    of a jackknife over items and queries, widened by Bonferroni's correction for the number of candidates.
+    Recall is the share of the k nearest items of a query, in an index with new rows of all N items, that are also among
+    the k nearest in the mapped index. It is predicted without new rows of all items. For a re-embedded item, two
+    numbers are known: its rank in the mapped index, and its true cosine with the query. The item counts as one of the
+    true k nearest if this cosine exceeds a threshold, which is estimated for each query so that on average a share k/N
+    of the items exceeds it.
+
+    The prediction is cross-validated: the map that scores a query and an item is fitted on pairs that contain neither
+    of them. Its interval comes from a jackknife over items and queries, with Bonferroni's correction for the number of
+    candidates.
 
     Args:
-        old: (N, d) all rows of the index.
-        new: (s, e) rows of the new model, s ≥ 200.
-        rows: (s,) the numbers of these items in `old`. They must be a random sample; the first items of an ordered
-            index are not one.
-        side: What is mapped: "items", so that the index is rewritten once, or "queries", so that it stays untouched
-            and every query is mapped before its search (Drift-Adapter, arXiv:2509.23471).
-        queries: (q, e) queries of the new model, such as texts for an index of images. By default, queries are assumed
-            to be like the items, and the re-embedded rows serve as queries, each excluded from its own results.
+        old: (N, d) all rows of the index, of the old model.
+        new: (s, e) rows of the re-embedded items, of the new model, s ≥ 200.
+        rows: (s,) row numbers of the re-embedded items in `old`. They must be a random sample; the first items of an
+            ordered index are not.
+        side: What is mapped. "items": the rows of the index, which is rewritten once. "queries": every query before its
+            search, while the index stays as it is (Drift-Adapter, arXiv:2509.23471).
+        queries: (q, e) queries of the new model, such as texts for an index of images. Default: the re-embedded rows
+            serve as queries, each excluded from its own results, which assumes that queries are like the items.
         k: Number of neighbors, at most N/4.
-        candidates: Pipeline steps that are fitted on pairs, such as "ridge(0.1)"; they take no direction in brackets.
+        candidates: Steps that are fitted on pairs, such as "ridge(0.1)", without a direction in brackets.
         seed: Seed of the folds and the groups of the jackknife.
 
     Returns:
@@ -153,13 +155,12 @@ def map_index(
         InputError: There are too few rows, `rows` are not numbers of different rows of `old`, or k is too large.
 
     Example:
-        >>> import numpy as np
-        >>> import clip_geometry as cg
+        >>> import numpy as np, clip_geometry as cg
         >>> rng = np.random.default_rng(0)
         >>> old = rng.normal(size=(2000, 8))
-        >>> turned = old @ np.linalg.qr(rng.normal(size=(8, 8)))[0]
+        >>> new = old @ np.linalg.qr(rng.normal(size=(8, 8)))[0]  # the new model only rotates the rows
         >>> rows = rng.choice(2000, 400, replace=False)
-        >>> index_map = cg.search.map_index(old, turned[rows], rows, candidates=["procrustes"])
+        >>> index_map = cg.search.map_index(old, new[rows], rows, candidates=["procrustes"])
         >>> index_map.recall > 0.9
         True
     """

@@ -30,15 +30,15 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MixedIndex:
-    """The rows of an index, with labels or pairs that say what a query should find.
+    """The rows of an index of several modalities, and what a query should find in it.
 
     Attributes:
         sets: Modality → `Embeddings`.
-        by: What makes items relevant: "labels", equal labels in any modality; "pairs", rows of one item across
-            modalities; None if neither is known.
-        groups: Modality → the item of each row as a number, shared by all rows of the item; None for a modality that is
-            not split, such as class names, which belong to no single item.
-        codes: Modality → the label of each row as a number; each row without a label has a number of its own.
+        by: What makes items relevant to each other. "labels": equal labels, in any modality. "pairs": rows of the same
+            item in different modalities. None: unknown.
+        groups: Modality → number of the item of each row. Random halves of the index are halves of the items. None for
+            a modality that is used as a whole in both halves, such as class prompts, which belong to no single item.
+        codes: Modality → number of the label of each row; a row without a label has a number of its own.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -61,6 +61,9 @@ class MixedIndex:
         Args:
             sets: Modality → `Embeddings`.
             by: What makes items relevant; default: labels if every modality has them, otherwise pairs.
+
+        Returns:
+            The index.
 
         Raises:
             InputError: The sets lack what `by` asks for, or the modalities have no label in common.
@@ -88,10 +91,12 @@ class MixedIndex:
 
     @property
     def modalities(self) -> list[str]:
+        """The names of the modalities, in the order of `sets`."""
         return list(self.sets)
 
     @property
     def complete(self) -> bool:
+        """Whether relevance is known for all pairs of items, as labels define it."""
         return self.by == "labels"
 
     @property

@@ -10,12 +10,12 @@ from clip_geometry.rows.matrix import Labels, as_codes, as_values
 
 @dataclass(frozen=True, eq=False)
 class Relevance:
-    """The relevance of every item of an index to every query. Each item is a query, and never relevant to itself.
+    """Which items of an index are relevant to which queries. Each item is also a query, and never relevant to itself.
 
     Args:
-        codes: Modality → a number for each of its items; items with equal numbers are relevant to each other.
-        within: Whether relevance is also known between items of one modality. Labels determine it; pairs do not, since
-            they do not say which images resemble each other.
+        codes: Modality → a number for each item. Items with equal numbers are relevant to each other.
+        within: Whether the numbers also say which items of the same modality are relevant to each other. Labels do;
+            pairs do not, since they do not say which images resemble each other.
 
     Example:
         >>> import clip_geometry as cg
@@ -29,10 +29,11 @@ class Relevance:
 
     @classmethod
     def of_labels(cls, *, within: bool = True, **labels: Labels) -> "Relevance":
-        """Return the relevance of items with equal labels, or, with `within=False`, of paired rows of the same item.
+        """Create the relevance from labels, or from item ids: items with equal labels are relevant to each other.
 
         Args:
-            within: Whether equal items of one modality are relevant to each other, too.
+            within: Whether equal items of the same modality are also relevant to each other; False for ids of paired
+                items.
             labels: Modality → for each of its items a label, or the id of the item.
 
         Returns:

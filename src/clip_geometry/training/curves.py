@@ -27,21 +27,21 @@ Curve: TypeAlias = dict[int, float]  # step → value
 
 
 def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> Figure:
-    """Draw the curves that a monitor, callback or evaluator logged during training.
+    """Plot the numbers that a monitor, callback or evaluator of this package logged during training.
 
-    There is one panel per measure, with one line per modality. Steps at which the alarm was on are shaded, and a
-    vertical line marks the step at which it went on.
+    There is one panel per measure, with one line per modality. Steps at which the collapse alarm was on are shaded, and
+    a vertical line marks the step at which it switched on.
 
     Args:
-        source: A folder or event file of TensorBoard; the .csv file of Lightning's `CSVLogger`; transformers'
-            trainer_state.json; or a .jsonl file with one line per step, in which a training that was run again replaces
-            the steps that it logged again. In memory: transformers' `trainer.state.log_history`; the rows of a Weights
-            & Biases run (`run.scan_history()`); or a mapping of step → numbers, such as one filled by a log function of
-            `GeometryMonitor`.
+        source: Where the numbers were logged. A folder or event file of TensorBoard; the .csv file of Lightning's
+            `CSVLogger`; trainer_state.json of transformers; or a .jsonl file with one line per step (if steps occur
+            twice because a training was resumed, the last lines count). In memory: transformers'
+            `trainer.state.log_history`; the rows of a Weights & Biases run (`run.scan_history()`); or a mapping of step
+            → numbers.
         measures: List of names of the measures to draw; None for all that were logged.
 
     Returns:
-        The figure.
+        The matplotlib figure.
 
     Raises:
         InputError: The source has no numbers of a monitor or cannot be read, a measure was not logged, or the source

@@ -9,15 +9,15 @@ from clip_geometry.training.monitor import Embed, GeometryMonitor
 
 
 class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
-    """Callback that measures a probe every N steps and at the end, and logs to all loggers of the trainer.
+    """Callback for Lightning that measures the embeddings of a probe every N steps, and logs the numbers.
 
-    Scalars are named `geometry/…` and logged at `trainer.global_step`. They are also in `trainer.callback_metrics`,
-    where EarlyStopping and ModelCheckpoint find them. The probe is embedded in eval mode and consumes no random numbers
-    of the training.
+    A probe is a fixed set of inputs. It is embedded in eval mode, without using random numbers of the training. The
+    numbers are named `geometry/…` and go to all loggers of the trainer at `trainer.global_step`. They are also in
+    `trainer.callback_metrics`, where EarlyStopping and ModelCheckpoint find them.
 
     Args:
-        embed: Function of the LightningModule that returns modality → (n, d) rows, aligned, or yields them batch by
-            batch.
+        embed: Function of the LightningModule that returns the embeddings of the probe: modality → (n, d) rows,
+            aligned; or that yields them batch by batch.
         every: Steps between measurements.
         stop: Whether to stop the training when the alarm goes on.
         options: Options of `GeometryMonitor`, such as `metric` and `alarm`.

@@ -93,20 +93,19 @@ class Penalty(nn.Module):
 class CosReg(Penalty):
     """Penalty on the average cosine of hidden states, to be added to a task loss.
 
-    The penalty is λ (Σ_ij cos(w_i, w_j) − N)/N² over N hidden states, usually those of the last layer. It is computed
-    as λ (‖ū‖² − 1/N), where ū is the mean of the unit rows; this takes O(Nd) and no N × N matrix. It equals λ (N − 1)/N
-    times the average cosine. Only the rows of this process count, even in distributed training.
+    The penalty is λ (Σ_ij cos(w_i, w_j) − N)/N² for N hidden states w, usually those of the last layer: λ (N − 1)/N
+    times their average cosine. It is computed as λ (‖ū‖² − 1/N), where ū is the mean of the unit rows, in O(Nd). In
+    distributed training, each process uses its own rows only.
 
-    The computation uses at least float32, even under autocast. If a row that counts is not finite, as in a
-    half-precision step that overflows, the penalty and every gradient are NaN, so that GradScaler skips the step; an
-    error would end the training.
+    The computation uses at least float32, even under autocast. If a row is not finite, as after an overflow in half
+    precision, the penalty and all gradients are NaN, so that GradScaler skips the step.
 
     Args:
-        lambda_: λ; a positive value spreads directions, a negative one gathers them.
+        lambda_: Weight λ. A positive value spreads the directions, a negative one makes them more alike.
 
     Raises:
-        InputError: In `forward`: a row that counts is zero and has no direction, a row is so short that its gradient
-            overflows, or the mask leaves no row.
+        InputError: In `forward`: a row is zero and so has no direction, a row is so short that its gradient overflows,
+            or the mask selects no row.
 
     Example:
         >>> import torch
@@ -118,6 +117,7 @@ class CosReg(Penalty):
     """
 
     def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
+        """Return ‖ū‖² − 1/N for the unit rows, which is (N − 1)/N times their average cosine."""
         rows = torch.cat(layers).to(precision)
         largest = rows.detach().abs().amax(1, keepdim=True)
         # a gradient of λ/length would be infinite
@@ -132,31 +132,28 @@ class CosReg(Penalty):
 
 
 class IStar(Penalty):
-    """Penalty λ (1 − IsoScore*) on the isotropy of hidden states, to be added to a task loss.
+    """Penalty λ (1 − IsoScore*) on hidden states that are not isotropic, to be added to a task loss.
 
-    IsoScore* is the IsoScore of (1 − ζ) C + ζ C_0. C is the covariance of all rows, with layers stacked and padding
-    left out. C_0 is that of a larger sample; no gradient flows through it. Only traces and Frobenius norms are needed,
-    no decomposition.
+    IsoScore* is the IsoScore of (1 − ζ) C + ζ C_0. C is the covariance of the rows of the batch, with all given layers
+    together and without padding. C_0 is the covariance of a larger sample, through which no gradient flows. It makes
+    the score usable for batches with few rows.
 
-    C_0 is set by `refresh`, once an epoch, or by a momentum m: after each batch in training mode, C_0 ← (1 − m) C_0 + m
-    C, unless C is not finite, as in a step that GradScaler skips. Until C_0 is set, the batch's own C replaces it, with
-    its gradient; the result is then IsoScore.
+    C_0 is set by `refresh`, for example once per epoch, or with a momentum m: after each batch in training mode, C_0 ←
+    (1 − m) C_0 + m C. Until it is set, C takes its place, so the score is the IsoScore of the batch. C_0 is the buffer
+    `covariance`, (d, d), None before it is set. It is always float64, moves with the model to its device, and is saved
+    in the state_dict.
 
-    The gradient reaches every given row. The scatter is computed in float32 (float64 for float64 rows), even under
-    autocast, and the rest in float64. If a row that counts is not finite, or has entries beyond 1e18, whose squares
-    float32 cannot hold, the penalty and every gradient are NaN, so that GradScaler skips the step; an error would end
-    the training.
-
-    C_0 is the buffer `covariance`, (d, d), which is None before the first sample or batch. It stays in float64 whatever
-    precision the model is converted to, moves to the model's device, and is in its state_dict.
+    The computation uses at least float32, even under autocast. If a row is not finite or has entries above 1e18, whose
+    squares overflow float32, the penalty and all gradients are NaN, so that GradScaler skips the step, and C_0 does not
+    change.
 
     Args:
-        lambda_: λ; a positive value makes hidden states more isotropic, a negative one less.
-        zeta: ζ in [0, 1]; 0 gives the IsoScore of the batch.
-        momentum: m in (0, 1]; None if only `refresh` sets C_0.
-        group: torch.distributed process group, None for all processes. In training mode, C is computed exactly on the
-            rows of all processes, however many each has, and the gradient after DistributedDataParallel is exact, too.
-            In eval mode, C is computed on the rows of this process.
+        lambda_: Weight λ. A positive value makes hidden states more isotropic, a negative one less.
+        zeta: Weight ζ of C_0, in [0, 1]; 0 uses the batch only.
+        momentum: Momentum m in (0, 1]; None if only `refresh` sets C_0.
+        group: torch.distributed process group; None for all processes. In training mode, C and the gradient are those
+            of the rows of all processes together, also if their numbers differ. In eval mode, each process uses its own
+            rows.
 
     Raises:
         InputError: In `forward`: there are fewer than two rows, d < 2, or all rows are equal and there is no C_0.
@@ -190,6 +187,7 @@ class IStar(Penalty):
         self.register_buffer("covariance", None)
 
     def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
+        """Return 1 − IsoScore*, and update C_0 by the momentum in training mode."""
         moments = second_moments(layers)
         if self.training:
             moments = reduced(moments, self.group)
@@ -351,26 +349,32 @@ class _SecondMoments(torch.autograd.Function):
 
 
 class SIGReg(Penalty):
-    """Penalty on the distance of hidden states from a standard Gaussian, along random directions.
+    """Penalty on the difference between the distribution of hidden states and a standard Gaussian.
 
-    The penalty is λ times the mean over directions of the Epps-Pulley statistic of the projections, n ∫ |φ(t) −
-    e^{−t²/2}|² e^{−t²/2} dt, where φ is their empirical characteristic function. The integral uses the trapezoidal rule
-    at 17 frequencies from −5 to 5 (Algorithm 1 of Balestriero & LeCun 2025). Rows are used as given: mean 0 and
-    variance 1 in every direction are part of the target. Each call in training mode uses new directions, from the next
-    seed. The seed is a buffer, so a resumed run continues the sequence. Only the rows of this process
-    count, even in distributed training. Rows several standard deviations out are hardly pulled back, so rows that start
-    much too large may stay too large. The computation uses at least float32, even under autocast.
+    For each of several random directions, the n projections of the rows are compared with a standard normal
+    distribution by the Epps-Pulley statistic, n ∫ |φ(t) − e^{−t²/2}|² e^{−t²/2} dt, where φ is their empirical
+    characteristic function. The penalty is λ times the mean over the directions. The integral is computed by the
+    trapezoidal rule at 17 points from −5 to 5 (Algorithm 1 of Balestriero & LeCun 2025).
+
+    Rows are used as given, so the penalty also asks for mean 0 and variance 1 in every direction. Rows several standard
+    deviations from the mean are hardly pulled back, so rows that are much too large at the start may stay so. Each call
+    in training mode uses new directions; their seed is a buffer, so a resumed run continues the sequence. In
+    distributed training, each process uses its own rows only. The computation uses at least float32, even under
+    autocast.
 
     Args:
-        lambda_: λ, positive.
+        lambda_: Weight λ, positive.
         directions: Number of random directions in each step.
         seed: Seed of the first directions.
 
     Example:
         >>> import torch
         >>> from clip_geometry.training import SIGReg
-        >>> states = torch.randn(64, 8, requires_grad=True)
-        >>> SIGReg(0.05)(states).backward()
+        >>> states = torch.randn(64, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        >>> penalty = SIGReg(0.05)(states)
+        >>> penalty.backward()
+        >>> states.grad.shape
+        torch.Size([64, 8])
     """
 
     seed: Tensor
@@ -381,6 +385,7 @@ class SIGReg(Penalty):
         self.register_buffer("seed", torch.tensor(seed_number(seed), device="cpu"))
 
     def _statistic(self, layers: list[Float[Tensor, "n d"]], precision: torch.dtype) -> Float[Tensor, ""]:
+        """Return the mean Epps-Pulley statistic along new random directions."""
         rows = torch.cat(layers).to(precision)
         generator = torch.Generator().manual_seed(int(self.seed))  # on the CPU, for the same directions on every device
         normal = torch.randn(rows.shape[1], self.directions, generator=generator, dtype=torch.float64)

@@ -41,28 +41,27 @@ HEADER = 4  # entries at the start of a packed state: dimension, n, invalid, row
 
 
 class EmbeddingGeometry(torchmetrics.Metric):
-    """Modality gap, cone, isotropy, rank, alignment, uniformity and recall of embeddings that arrive in batches.
+    """A torchmetrics metric of the geometry of embeddings, such as modality gap and rank, that arrive in batches.
 
     `update(image=…, text=…)` takes aligned batches, row i with row i. `compute()` returns a flat dict of 0-d float64
-    tensors: `modality_gap` for two modalities, `effective_rank/image` for a measure of one, and
-    `modality_gap/image+text` if there are more than two. The names are those of `cg.geometry.measures`. The values
-    equal those of `cg.measure` on all rows, except for measures of a sample (see below) if there are more than `kept`
-    items.
+    tensors. The names are those of `cg.geometry.measures`: `modality_gap` for two modalities, `effective_rank/image`
+    for a measure of one, and `modality_gap/image+text` if there are more than two. The default measures describe gap,
+    cone, isotropy, rank, alignment, uniformity and recall.
 
-    The state consists of `Moments` and sums over pairs, in float64 whatever precision the model is converted to, which
-    merge exactly across batches and processes. Numbers that sums do not determine (`uniformity`, recall, and any other
-    measure of rows or pairs) are computed on a sample of `kept` items. The choice of items depends only on all rows and
-    the seed, not on the order of the rows or their distribution over processes. Recall is measured within the sample,
-    so compare it only between runs with equal `kept`.
+    Measures of the variance and of pairs are computed from sums, which merge exactly across batches and processes, in
+    float64 whatever the precision of the model. All other measures, such as `uniformity` and recall, are computed on a
+    random sample of `kept` items. The sample depends only on the rows and the seed, not on their order or their
+    distribution over processes. Recall within a sample depends on its size, so compare only runs with equal `kept`.
+    With at most `kept` items, all numbers equal those of `cg.measure`.
 
-    Items with a row that is zero, NaN or infinite are left out and counted as `invalid_rows`. An undefined number, as
-    for rows that are all equal, is NaN, so that a training continues. `forward` computes the numbers of the batch
-    alone, which costs more than `update`.
+    Items with a row that is zero, NaN or infinite are left out and counted as `invalid_rows`. A number that is
+    undefined, as for rows that are all equal, is NaN, so that training continues. `forward` also returns the numbers of
+    the batch, which takes longer than `update`.
 
     Args:
         modalities: Names of the modalities; default "image", "text". Rows of a single modality can be given to `update`
             by position.
-        measures: Names in `cg.geometry.measures` that take rows or pairs; None for those listed above.
+        measures: Names in `cg.geometry.measures` of measures that take rows or pairs; None for the default measures.
         kept: Number of items in the sample, at least 2.
         seed: Seed of the sample.
         options: Options of `torchmetrics.Metric`, such as `process_group`.
@@ -137,7 +136,7 @@ class EmbeddingGeometry(torchmetrics.Metric):
         self.packed = [] if total is None else [total.packed()]
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the numbers for all rows of all processes since the last reset; empty if there are none."""
+        """Return the numbers of all rows of all processes since the last reset, by name; empty if there are none."""
         sums = self.sums
         self.items = 0 if sums is None else sums.n + sums.invalid
         return {} if sums is None else sums.values()

@@ -42,7 +42,7 @@ PROBE = "expected a mapping of modality → rows (n, d), or several one by one"
 
 
 class CollapseWarning(UserWarning):
-    """Warning that the geometry of a model in training has collapsed.
+    """Warning that the embeddings of a model in training have collapsed, issued by a `GeometryMonitor` with an alarm.
 
     Example:
         >>> import warnings
@@ -63,26 +63,29 @@ class _Signal:
 
 
 class CollapseAlarm:
-    """Alarm that goes on when rank, isotropy or uniformity fall, or the gap or dead coordinates rise, past a threshold.
+    """Alarm that switches on when the embeddings of a model in training collapse.
 
-    A model that is trained from scratch loses most of its rank in the first steps, without any harm. Therefore a signal
-    is watched only once it has settled: `settle` consecutive measurements are within 25% of each other. Its baseline is
-    the median of the last three measurements at that point, or a better one later. The alarm goes on after `patience`
-    consecutive measurements beyond the threshold, and off after the same number within it. A signal that is undefined,
-    because all rows are equal, counts as collapsed once it has settled.
+    It watches measures of isotropy, rank, uniformity, modality gap and constant coordinates, each for each modality. A
+    measure has collapsed if it stays beyond its threshold, a share of its baseline, for `patience` consecutive
+    measurements. The alarm switches off after the same number of measurements within the threshold.
 
-    The measurements must be made under equal conditions: the same probe, or the same number of rows.
+    A model that is trained from scratch loses most of its rank in the first steps, without any harm. Therefore a
+    measure is watched only after it has settled: `settle` consecutive measurements are within 25% of each other. Its
+    baseline is the median of the last three measurements at that point, or a better value later. A measure that is
+    undefined because all rows are equal counts as collapsed once it has settled.
+
+    All measurements must be made in the same way: on the same probe, or on the same number of rows.
 
     Args:
         thresholds: Name in `cg.geometry.measures` → share of the baseline beyond which the measure has collapsed: below
-            1 for a fall, above 1 for a rise. The measure of each modality is watched separately, by its magnitude.
+            1 for measures that fall in a collapse, above 1 for measures that rise.
         patience: Number of consecutive measurements that switch the alarm on or off, at least 1.
-        settle: Number of measurements until a signal may have settled, at least 1.
+        settle: Number of consecutive measurements that must agree before a measure is watched, at least 1.
 
     Attributes:
-        on: Whether any signal has collapsed.
-        reason: A sentence about the signals that have collapsed, or that did last.
-        since: Step at which the alarm last went on; None before.
+        on: Whether any measure has collapsed.
+        reason: A sentence about the measures that have collapsed, or about those of the last alarm.
+        since: Step at which the alarm last switched on; None if it never did.
 
     Raises:
         InputError: A measure is unknown, or a share is not a positive number other than 1.
@@ -141,6 +144,7 @@ class CollapseAlarm:
         return self.on
 
     def _add(self, signal: _Signal, value: float, threshold: float, least: float) -> None:
+        """Add a value to a signal: find its baseline once it has settled, and switch the signal on or off."""
         recent = signal.recent
         recent.append(value)
         smoothed = median([*recent][-SMOOTHED:])
@@ -172,21 +176,24 @@ def _state(name: str, signal: _Signal) -> str:
 
 
 class GeometryMonitor:
-    """Monitor that measures embeddings every N steps of a training, logs the numbers, and raises an alarm on collapse.
+    """Measure embeddings every N steps of any training loop, log the numbers, and raise an alarm on collapse.
 
-    There are two modes. With `embed`, the monitor embeds a probe: the same items each time, in eval mode, without
-    gradients, and without consuming random numbers of the training. Without it, `step` takes the features that the
-    training step has computed anyway, and the last `batches` of them before a measurement are used. This adds no
-    forward pass, but items and dropout differ between measurements, so the curves are noisier.
+    Call `step` in each training step. There are two modes. With `embed`, the monitor embeds a probe, the same inputs
+    each time, in eval mode, without gradients and without using random numbers of the training. Without it, `step`
+    takes the features that the training step has computed anyway, and the last `batches` batches before a measurement
+    are used. This needs no additional forward pass, but the curves are noisier, because inputs and dropout differ
+    between measurements.
 
-    With several processes, call the monitor on every one of them, since they gather the features; give `log=None` to
-    all but one.
+    With several processes, call the monitor in each of them, since they gather the features; give `log=None` in all but
+    one.
 
     Args:
-        log: A SummaryWriter of TensorBoard, a run of Weights & Biases (whose x-axis is then `geometry/step`), a
-            function of (scalars, step), the path of a .jsonl file to which each measurement adds a line, or None.
+        log: Where the numbers go: a SummaryWriter of TensorBoard, a run of Weights & Biases (whose x-axis is then
+            `geometry/step`), a function of (scalars, step), the path of a .jsonl file to which each measurement adds a
+            line, or None.
         every: Steps between measurements.
-        embed: Function of the model that returns modality → (n, d) rows, aligned, or yields them batch by batch.
+        embed: Function of the model that returns the embeddings of the probe: modality → (n, d) rows, aligned; or that
+            yields them batch by batch.
         batches: Batches of features in a measurement, at most `every`.
         metric: The metric to compute; default: `EmbeddingGeometry` of the given modalities. With several processes, the
             default gathers the features of all of them. A probe should be the same in each process and is not gathered;
@@ -239,6 +246,7 @@ class GeometryMonitor:
 
     @property
     def collapsed(self) -> bool:
+        """Whether the alarm is on; False without an alarm."""
         return self.alarm is not None and self.alarm.on
 
     def step(self, step: int, model: Any = None, **features: Any) -> None:
@@ -301,6 +309,7 @@ class GeometryMonitor:
         return scalars
 
     def _add(self, rows: Mapping[str, Any], *, sync: bool = True) -> None:
+        """Add rows to the metric, which is created for the modalities of the first rows."""
         if self.metric is None:
             self.metric = EmbeddingGeometry(*rows, sync_on_compute=sync)
             self.metric.to(next((x.device for x in rows.values() if isinstance(x, torch.Tensor)), "cpu"))

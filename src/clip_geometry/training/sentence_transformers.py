@@ -17,10 +17,11 @@ from clip_geometry.training.monitor import evaluating
 
 
 class GeometryEvaluator(SentenceEvaluator):  # pyright: ignore[reportGeneralTypeIssues]
-    """Evaluator of the geometry of a model's embeddings, for `SentenceTransformerTrainer(evaluator=…)` or alone.
+    """Evaluator for sentence-transformers that measures the geometry of a model's embeddings.
 
-    It returns the numbers of `EmbeddingGeometry` by name, which the trainer logs. Like the evaluators of
-    sentence-transformers, it adds them to the model card and, if it has a name, prefixes each with `name_`.
+    Give it to `SentenceTransformerTrainer(evaluator=…)`, or call it with a model. It returns the numbers of
+    `EmbeddingGeometry` by name, which the trainer logs. Like other evaluators of sentence-transformers, it adds them to
+    the model card and, if it has a name, prefixes each with `name_`.
 
     Args:
         inputs: Modality → inputs of `model.encode`, aligned: for example texts and images, or questions and answers. A
@@ -28,7 +29,8 @@ class GeometryEvaluator(SentenceEvaluator):  # pyright: ignore[reportGeneralType
         name: Name of the data, used as a prefix of the numbers.
         batch_size: Batch size for `model.encode`.
         primary_metric: The number that selects the best checkpoint. Default: recall at 1 from the first modality (in
-            alphabetical order) to the second; for one modality its effective rank; otherwise the first number measured.
+            alphabetical order) to the second; for one modality its effective rank; if these are not measured, the first
+            number.
         greater_is_better: Whether a higher primary metric is better.
         options: Options of `EmbeddingGeometry`, such as `measures`.
 

@@ -8,15 +8,16 @@ from clip_geometry.training.monitor import Embed, GeometryMonitor
 
 
 class GeometryCallback(TrainerCallback):
-    """Callback that measures a probe every N steps, at each evaluation and at the end, and logs through `trainer.log`.
+    """Callback for transformers' Trainer that measures the embeddings of a probe every N steps, and logs the numbers.
 
-    The numbers are named `geometry/…` and go to every logger in `report_to` and to `trainer.state.log_history`;
-    TensorBoard shows them as `train/geometry/…`. The probe is embedded in eval mode and consumes no random numbers of
-    the training.
+    A probe is a fixed set of inputs. It is also measured at each evaluation and at the end, in eval mode, without using
+    random numbers of the training. The numbers are named `geometry/…`. They go through `trainer.log` to every logger in
+    `report_to` and to `trainer.state.log_history`; TensorBoard shows them as `train/geometry/…`.
 
     Args:
         trainer: The trainer, to which this callback must then be added.
-        embed: Function of the model that returns modality → (n, d) rows, aligned, or yields them batch by batch.
+        embed: Function of the model that returns the embeddings of the probe: modality → (n, d) rows, aligned; or that
+            yields them batch by batch.
         every: Steps between measurements; None measures only at evaluations and at the end.
         stop: Whether to stop the training when the alarm goes on.
         options: Options of `GeometryMonitor`, such as `metric` and `alarm`.

@@ -20,7 +20,7 @@ Rows: TypeAlias = np.ndarray | StreamedRows
 
 
 class RankWarning(UserWarning):
-    """Warning that the fitting set does not determine the map; the message says how the map was completed.
+    """Warning that the fitting set does not determine the map uniquely. The message says which map was chosen.
 
     Example:
         >>> import warnings
@@ -35,19 +35,19 @@ class RankWarning(UserWarning):
 
 
 class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base class of all transforms: `fit(X)` learns attributes that end in _, `transform(X)` returns new float64 rows.
+    """Base class of all transforms, used as in scikit-learn: `fit(X)` fits, `transform(X)` returns new rows.
 
-    A subclass implements `_learn` if it learns anything, and `_affine` if it is an affine map, otherwise `_map`. As in
-    scikit-learn, `fit` checks the parameters. With `StreamedRows`, `fit` reads blocks, and `transform` returns
-    `StreamedRows` that are computed when they are read.
+    Fitted attributes end in _. Rows are returned in float64. A subclass implements `_learn` if something is fitted, and
+    `_affine` if it is an affine map, otherwise `_map`. `fit` checks the parameters. For `StreamedRows`, `fit` reads
+    blocks, and `transform` returns `StreamedRows` that are computed when they are read.
 
     Attributes:
         name: Name of the transform in pipelines and in catalog.yaml, which describes it.
-        fits: Whether it learns anything, so that the fitting set matters.
-        sets: Names of the sets on which it is fitted, one or two.
+        fits: Whether something is fitted, so that the fitting set matters.
+        sets: Names of the sets on which the transform is fitted, one or two.
         onto: Whether it maps the first of two sets onto the second.
-        paired: Whether the two sets are aligned, row i with row i.
-        joint: Whether it is fitted on two sets together and maps each by a map of its own.
+        paired: Whether the two sets must be aligned, row i with row i.
+        joint: Whether it is fitted on two sets together and has a separate map for each of them.
         n_features_in_: Dimension d of the fitting set.
         feature_names_in_: Column names of the fitting set, if it is a table with named columns.
         fitted_on_: Number of rows of the fitting set.
@@ -108,7 +108,7 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self.apply(X)
 
     def apply(self, x: Rows) -> Any:
-        """Like `transform`, but return an array, or `StreamedRows` for such, regardless of scikit-learn's settings."""
+        """Like `transform`, but always return an array, or `StreamedRows` for streamed rows."""
         check_is_fitted(self, "fitted_on_")
         x = as_matrix(x)
         self._check_dimension(x)
@@ -136,8 +136,8 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name; for invalid values, raise InputError and change nothing.
 
-        A search of scikit-learn calls this method before each fit and stops at its errors. If `fit` raises an error,
-        the search records a score of nan and continues.
+        scikit-learn's grid search calls this method before each fit, so an invalid value stops it. An error in `fit`
+        would not stop it, but only give a score of nan.
         """
         before = self.get_params()
         super().set_params(**params)
@@ -168,6 +168,7 @@ class Transform(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         raise InputError(f"{self.name} is not an affine map, so it cannot be written as (W, b)")
 
     def _map(self, x: np.ndarray) -> np.ndarray:
+        """Return the transformed rows of a block; by default (x − a) W + b."""
         before, weights, after = self._affine()
         x = x - before if np.any(before) else x
         x = x @ weights if np.ndim(weights) else x * weights
@@ -190,10 +191,10 @@ class NewFeatures(ClassNamePrefixFeaturesOutMixin, Transform):
 
 
 class OntoTransform(Transform):
-    """Base class of the maps of one set onto another: fitted by `fit(source, target)`, `transform` maps source rows.
+    """Base class of transforms that map one set onto another, such as `ReAlign`.
 
-    A subclass implements `_learn(source, target)`. The rows of the two sets need not correspond, and their numbers may
-    differ.
+    `fit(source, target)` fits the map, and `transform` maps source rows. The rows of the two sets need not correspond,
+    and their numbers may differ. A subclass implements `_learn(source, target)`.
 
     Attributes:
         one_space: Whether source and target must have the same dimension.
@@ -220,11 +221,13 @@ class OntoTransform(Transform):
 
 
 class PairedTransform(NewFeatures, OntoTransform):
-    """Base class of the maps of one set onto another that are fitted on pairs, row i of each set.
+    """Base class of linear maps of one set onto another that are fitted on pairs, such as `Procrustes`.
+
+    `fit(source, target)` takes aligned rows, row i of both sets being a pair, and `transform` maps source rows.
 
     Attributes:
         W_: (d, e) the map x ↦ x W.
-        rank_: Rank of the data on which it was fitted.
+        rank_: Rank of the fitted data or of the map, as the subclass says.
     """
 
     paired = True
@@ -266,7 +269,19 @@ Kind = TypeVar("Kind", bound=type[Transform])
 
 
 def register(kind: Kind) -> Kind:
-    """Add a transform to the registry under its name, as a class decorator."""
+    """Register a subclass of `Transform` under its name, so that pipelines can use it.
+
+    Use it as a class decorator. The name must also be described in a catalog.
+
+    Args:
+        kind: The subclass, with a class attribute `name`.
+
+    Returns:
+        The subclass, unchanged.
+
+    Raises:
+        InputError: `kind` is not a subclass of `Transform`.
+    """
     if not (isinstance(kind, type) and issubclass(kind, Transform)):
         raise InputError(f"register was given {shown(kind)}; expected a subclass of Transform")
     transforms.add(kind.name, kind)

@@ -17,7 +17,7 @@ from clip_geometry.transforms.base import Rows, Transform, mean_of, register
 
 @register
 class Normalize(Transform):
-    """Divide each row by its length: u_i = w_i/‖w_i‖. Learns nothing.
+    """Scale each row to unit length: w ↦ w/‖w‖. Nothing is fitted.
 
     Raises:
         InputError: A row is zero.
@@ -46,7 +46,7 @@ class Normalize(Transform):
 
 @register
 class Center(Transform):
-    """Subtract the mean of the fitting set: w − μ.
+    """Subtract the mean of the fitting set: w ↦ w − μ.
 
     Attributes:
         mean_: (d,) mean μ of the fitting set.
@@ -71,9 +71,10 @@ class Center(Transform):
 
 @register
 class Scale(Transform):
-    """Multiply each row by a positive number: factor · w. Learns nothing.
+    """Multiply each row by a positive number: w ↦ factor · w. Nothing is fitted.
 
-    Measures of angles and of relative distances do not change. Training changes, since its steps have a length.
+    Angles and relative distances do not change. Training on scaled rows gives other results, because the step size of
+    the optimizer does not scale with the rows.
 
     Args:
         factor: The positive number to multiply by.
@@ -100,10 +101,10 @@ class Scale(Transform):
 
 @register
 class ClusterCenter(Transform):
-    """Subtract from each row the nearest of k cluster means: w − c(w). Not an affine map.
+    """Subtract from each row the mean of its cluster, the nearest of k cluster means. Not an affine map.
 
     The clusters come from scikit-learn's KMeans with ten starts, run to convergence (tol=0), so that each center is the
-    mean of its cluster (Cai et al. 2021). The fitting set has to fit in memory.
+    mean of its cluster (Cai et al. 2021). The fitting set must fit in memory.
 
     Args:
         k: Number of clusters. Fewer than k distinct rows raise an InputError.
@@ -135,6 +136,7 @@ class ClusterCenter(Transform):
         whole_number(self.seed, f"seed of {self.name}", least=0, most=SEEDS)
 
     def _learn(self, x: Rows) -> None:
+        """Fit the cluster means by k-means on the rows minus their mean."""
         from sklearn.cluster import KMeans
 
         n, d = x.shape

@@ -12,12 +12,14 @@ from clip_geometry.transforms.base import PairedTransform, Rows, as_blocks, mean
 
 @register
 class LeastSquares(PairedTransform):
-    """The linear map W, without intercept, that minimizes ‖AW − B‖_F for source A, (n, d), and target B, (n, e).
+    """Map rows of one set to their pairs in another by the linear map W that minimizes ‖AW − B‖_F, without intercept.
 
-    If A has rank r < d, W is not unique. Then the solution of minimum norm, A⁺B, is used, with a RankWarning.
+    A, (n, d), holds the source rows and B, (n, e), the target rows, aligned. If A has rank r < d, W is not unique; the
+    solution of minimum norm, A⁺B, is used, with a RankWarning.
 
     Args:
-        rcond: Singular values of A up to rcond times the largest count as zero; None is max(n, d) · ε of float64.
+        rcond: Singular values of A up to rcond times the largest count as zero. None: max(n, d) · ε, where ε is the
+            rounding unit of float64.
 
     Attributes:
         W_: (d, e) the map W.
@@ -47,6 +49,7 @@ class LeastSquares(PairedTransform):
             real_number(self.rcond, f"rcond of {self.name}", lambda value: 0 <= value < 1, "a number from 0 to below 1")
 
     def _learn(self, source: Rows, target: Rows) -> None:
+        """Solve the least-squares problem; streamed rows are first reduced by a QR decomposition."""
         d = source.shape[1]
         self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
@@ -63,21 +66,24 @@ class LeastSquares(PairedTransform):
 
 @register
 class Procrustes(PairedTransform):
-    """The orthogonal map Ω that minimizes ‖AΩ − B‖_F for source rows A and target rows B, (n, d) (Schönemann 1966).
+    """Map rows of one set to their pairs in another by the orthogonal map Ω that minimizes ‖AΩ − B‖_F.
 
-    With M = AᵀB = U S Vᵀ of rank r, Ω = U_r V_rᵀ + U_⊥ Q V_⊥ᵀ, and every orthogonal Q gives the same error. Ω is unique
-    only for r = d; otherwise `completion` determines Q, with a RankWarning. Rows are neither centered nor
-    scaled: directions with less than about 1e-8 of the norm of both sets lie below the rank tolerance, and are also
-    determined by `completion`.
+    Source: Schönemann 1966. A and B, both (n, d), hold the source and the target rows, aligned, which are neither
+    centered nor scaled. Let M = AᵀB = U S Vᵀ have rank r, and split U and V into the first r columns, U_r and V_r, and
+    the others, U_⊥ and V_⊥. The minimum is Ω = U_r V_rᵀ + U_⊥ Q V_⊥ᵀ with any orthogonal Q. If r < d, `completion`
+    chooses Q, with a RankWarning. Directions with less than about 1e-8 of the norm of both sets count as outside the
+    rank.
 
     Args:
-        completion: "identity" uses the Q that brings Ω closest to the identity: the polar factor of U_⊥ᵀ V_⊥.
-            Directions without data then change as little as possible. If U_⊥ᵀ V_⊥ is singular, it is one of several
-            such Q. "lapack" uses Q = I for LAPACK's arbitrary U_⊥ and V_⊥, as scipy.linalg.orthogonal_procrustes does.
+        completion: How Q is chosen. "identity": so that Ω is as close as possible to the identity, and directions
+            without data change as little as possible (the polar factor of U_⊥ᵀ V_⊥; if that matrix is singular, one of
+            several such Q). "lapack": Q = I for the arbitrary U_⊥ and V_⊥ that LAPACK returns, as in
+            scipy.linalg.orthogonal_procrustes.
 
     Attributes:
         W_: (d, d) the map Ω.
-        rank_: Rank r: the number of singular values of M above max(n, d) · ε · ‖A‖_F ‖B‖_F.
+        rank_: Rank r: the number of singular values of M above max(n, d) · ε · ‖A‖_F ‖B‖_F, where ε is the rounding
+            unit of float64.
 
     Example:
         >>> import numpy as np
@@ -117,12 +123,13 @@ class Procrustes(PairedTransform):
 
 @register
 class Ridge(PairedTransform):
-    """Ridge regression with intercept: μ_t + (w − μ_s) W, W = argmin ‖XW − Y‖² + λ‖W‖² for centered pairs X and Y.
+    """Map rows of one set to their pairs in another by ridge regression: w ↦ μ_t + (w − μ_s) W.
 
-    λ is `alpha` times the mean over the d dimensions of ‖X_k‖², so it scales with the rows: W = (XᵀX + λI)⁻¹ XᵀY. With
-    few pairs, `least_squares` fits their noise; an alpha from 0.01 to 1 usually does better on other rows. A `rank` r
-    gives reduced-rank ridge regression (Mukherjee & Zhu 2011): W projected onto the r principal axes of the fitted
-    rows.
+    W minimizes ‖XW − Y‖² + λ‖W‖², where X and Y are the centered source and target rows, aligned, and μ_s and μ_t their
+    means: W = (XᵀX + λI)⁻¹ XᵀY. λ is `alpha` times the mean squared length of the columns of X, so `alpha` does not
+    depend on the scale of the rows. With few pairs, `least_squares` fits their noise; an alpha from 0.01 to 1 usually
+    gives better maps of new rows. With `rank`, W is projected onto that many principal axes of the fitted rows
+    (reduced-rank ridge regression, Mukherjee & Zhu 2011).
 
     Args:
         alpha: Relative strength of the penalty, above 0.

@@ -22,18 +22,19 @@ PairIndices: TypeAlias = Indices | Callable[[str, str], Indices] | None
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """The affine map x ↦ x W + b of a chain of transforms, for programs that do not use this package.
+    """An affine map x ↦ x W + b that equals a fitted chain of transforms, for programs without this package.
 
-    Calling it applies the whole map, including the scaling to unit length. The result equals the chain's `transform` up
-    to rounding relative to ‖x W‖. For whitened rows far from the origin (‖μ‖ above 1000 times the spread), this
-    rounding exceeds that of the transform, which centers first.
+    `Pipeline.affine` returns it. Calling it maps rows, including any scaling to unit length before and after. The
+    result equals that of `Pipeline.transform` up to rounding relative to ‖x W‖. For whitened rows far from the origin
+    (mean longer than 1000 times the spread), the rounding is larger than that of `transform`, which subtracts the mean
+    first.
 
     Args:
         W: (d_in, d_out) float64 matrix.
         b: (d_out,) float64 vector.
         renormalise: Whether rows are scaled to unit length after the map.
-        unit_rows_in: Whether rows must be scaled to unit length before W, because the chain starts with normalize; the
-            rows of most CLIP indices already are.
+        unit_rows_in: Whether rows are scaled to unit length before the map, because the chain starts with normalize.
+            The rows of most CLIP indexes already have unit length.
 
     Example:
         >>> import numpy as np
@@ -54,6 +55,9 @@ class Affine:
     @classmethod
     def of(cls, chain: Iterable[Transform], d: int) -> "Affine":
         """Combine fitted transforms of rows of dimension d into one affine map.
+
+        Returns:
+            The affine map.
 
         Raises:
             InputError: A normalize stands between other steps (it may come first and last), or a step is not affine.
@@ -91,20 +95,20 @@ class Affine:
 
 
 class Pipeline:
-    """Steps that are fitted in order, each on the output of the steps before it.
+    """A sequence of transforms. Each is fitted on the output of the transforms before it.
 
-    `fit` returns a fitted pipeline with one chain of transforms per modality; its `transform` applies them to the same
-    or other sets. The pipeline on which `fit` is called does not change.
+    `fit` returns a new, fitted pipeline with one chain of transforms per modality and leaves the original unchanged.
+    `transform` of the fitted pipeline applies these chains to the same or other sets.
 
     Args:
-        steps: A string such as "normalize,whiten(128)[pooled]", or a list of steps.
+        steps: The steps of the pipeline, as `parse_pipeline` returns them.
 
     Attributes:
         steps: The steps as written.
         chains: Modality → its fitted transforms in order, or {"any": …} for all modalities; empty before `fit`.
-        dimensions: Modality → (d_in, d_out).
-        fitted_on: Description of the fitting sets, such as `coco/train:pooled`; None if nothing is learned.
-        refusal: Why measures across the sets are not allowed; None if they are.
+        dimensions: Modality → (dimension before, dimension after).
+        fitted_on: Description of the fitting sets, such as `coco/train:pooled`; None if no step is fitted.
+        refusal: Why measures across modalities make no sense after this pipeline; None if they do.
 
     Example:
         >>> import numpy as np

@@ -74,20 +74,21 @@ class _Components(Transform):
 
 @register
 class PCA(NewFeatures, _Components):
-    """Keep the first k principal components: (w − μ) V_k, or w V_k with center=False (truncated SVD).
+    """Keep the first k principal components: w ↦ (w − μ) V_k, or w V_k with center=False (truncated SVD).
 
-    Centering on one modality shifts both: PCA-90 fitted on class prompts keeps CIFAR-10's zero-shot accuracy at 0.872
-    without centering, but at 0.644 with it. Unlike scikit-learn's PCA, this one lets the caller choose.
+    The columns of V_k are the principal directions and μ is the mean of the fitting set. Unlike scikit-learn's PCA,
+    centering is optional, because the mean of one modality is wrong for the other: 90 components fitted on class
+    prompts keep CIFAR-10's zero-shot accuracy at 0.872 without centering, but at 0.644 with it.
 
     Args:
-        k: Number of components, at most the rank of the fitting set; a larger k raises an InputError. None, the
-            default, keeps all components, as scikit-learn's PCA does: up to min(n − 1, d) for n rows in d dimensions.
+        k: Number of components, at most the rank of the fitting set; a larger k raises an InputError. None keeps all
+            components, up to min(n − 1, d) for n rows in d dimensions.
         center: Whether to subtract the mean.
 
     Attributes:
         mean_: (d,) the mean; zero if not centered.
-        components_: (k, d), orthonormal rows.
-        explained_variance_: (k,) s²/(n − 1); about the origin if not centered.
+        components_: (k, d) the principal directions, as orthonormal rows.
+        explained_variance_: (k,) variances along the components (ddof 1); about the origin if not centered.
         rank_: Rank of the fitting set.
 
     Example:
@@ -121,20 +122,19 @@ class PCA(NewFeatures, _Components):
 
 @register
 class Whiten(NewFeatures, _Components):
-    """Keep the first k principal components and scale each to variance 1: (w − μ) U_k diag(s_k)^(−1/2).
+    """Keep the first k principal components and scale each to variance 1: w ↦ (w − μ) U_k diag(s_k)^(−1/2).
 
-    U and s are the eigenvectors and eigenvalues of the covariance (ddof 1), computed from the centered rows. This is
-    PCA whitening (Su et al. 2021). ZCA whitening would rotate back by U_kᵀ.
+    μ is the mean of the fitting set, the columns of U_k are the first k eigenvectors of its covariance (ddof 1), and
+    s_k are their eigenvalues. This is PCA whitening (Su et al. 2021); ZCA whitening would also rotate back by U_kᵀ.
 
     Args:
-        k: Number of components, at most the rank of the fitting set; a larger k raises an InputError. None, the
-            default, whitens all components, up to min(n − 1, d) for n rows in d dimensions. The last components are
-            then mostly noise, raised to the variance of the first; with n ≤ d, all rows of the fitting set become
-            equally far apart.
+        k: Number of components, at most the rank of the fitting set; a larger k raises an InputError. None keeps all
+            components, up to min(n − 1, d) for n rows in d dimensions. The last components are then mostly noise,
+            amplified to variance 1; with n ≤ d, all rows of the fitting set become equally far apart.
 
     Attributes:
         mean_: (d,) the mean.
-        components_: (k, d), orthonormal rows.
+        components_: (k, d) the principal directions, as orthonormal rows.
         explained_variance_: (k,) the eigenvalues s_k.
         rank_: Rank of the fitting set.
 
@@ -160,18 +160,18 @@ class Whiten(NewFeatures, _Components):
 
 @register
 class AllButTheTop(_Components):
-    """Remove the mean and the first k principal components: c − c V_k V_kᵀ with c = w − μ.
+    """Remove the mean and the first k principal components of the fitting set: w ↦ c − c V_k V_kᵀ with c = w − μ.
 
-    Mu & Viswanath 2018 project the raw row. This transform projects the centered row, so the mean of the fitting set
-    becomes zero; the two versions differ by one constant vector.
+    The columns of V_k are the principal directions and μ is the mean. Mu & Viswanath 2018 project w instead of c; the
+    two versions differ by a constant vector, and here the mean of the fitting set becomes zero.
 
     Args:
-        k: Number of components to remove, below the rank of the fitting set; a larger k raises an InputError. None, the
-            default, is the authors' rule of thumb: d/100 components, rounded, and at least one.
+        k: Number of components to remove, below the rank of the fitting set; a larger k raises an InputError. None:
+            d/100, rounded, and at least one, as the authors recommend.
 
     Attributes:
-        mean_: (d,) the mean.
-        components_: (k, d), orthonormal rows.
+        mean_: (d,) the mean μ of the fitting set.
+        components_: (k, d) the removed directions, as orthonormal rows.
         rank_: Rank of the fitting set.
 
     Example:
@@ -205,17 +205,20 @@ class AllButTheTop(_Components):
 
 @register
 class Conceptor(Transform):
-    """Conceptor negation, w (I − C) with C = R (R + α⁻² I)⁻¹ and R = XᵀX/n: damp the directions that rows use most.
+    """Damp the directions that the rows use most, by conceptor negation: w ↦ w (I − C).
 
-    C has the eigenvectors of the uncentered R and, for variances s, eigenvalues s/(s + α⁻²) between 0 and 1. Therefore
-    I − C shrinks a direction of large s to almost nothing and leaves a direction of small s alone (Jaeger 2014,
-    arXiv:1403.3369; Liu, Ungar & Sedoc 2019, arXiv:1811.11001, who use α = 2 for word vectors with lengths of several
-    units). Where `all_but_the_top` removes k directions, this transform damps all of them. The variances of unit rows
-    sum to 1: α = 2 halves a direction that has 1/4 of the variance, and for CLIP rows it damps little except the mean.
-    As R is not centered, even a single row has a conceptor, along its direction; other directions do not change.
+    C = R (R + α⁻² I)⁻¹ with R = XᵀX/n, where X holds the n rows of the fitting set, which are not centered. A direction
+    in which the rows have the mean square s is multiplied by 1 − s/(s + α⁻²), which is near 0 for large s and near 1
+    for small s. `all_but_the_top` removes k directions completely; this transform damps all directions gradually.
+    Sources: Jaeger 2014, arXiv:1403.3369; Liu, Ungar & Sedoc 2019, arXiv:1811.11001, who use α = 2 for word vectors
+    several units long.
+
+    The mean squares of unit rows sum to 1, so α = 2 halves a direction with s = 1/4. For CLIP embeddings, it damps
+    little except the mean direction. A single row can be fitted, too: only its own direction is damped.
 
     Args:
-        alpha: The aperture α, above 0; a larger α damps more. Rows scaled by c, with α/c, give the same map.
+        alpha: The aperture α, above 0; a larger α damps more. Multiplying the rows by c and dividing α by c gives the
+            same map.
 
     Attributes:
         conceptor_: (d, d) the symmetric matrix C, with eigenvalues between 0 and 1.

@@ -15,30 +15,30 @@ from clip_geometry.transforms.elementary import Normalize
 
 @register
 class IsoCLIP(NewFeatures):
-    """Keep the middle singular directions of two projection heads (Magistri et al. 2026, arXiv:2603.19862).
+    """Keep the middle singular directions of the image and text projection heads (Magistri et al. 2026).
 
-    Let A, (width, d), be the image head, which maps features f to embeddings w = f A, and B the text head, with A Bᵀ =
-    U S Vᵀ. Features are projected onto the columns of U (of V for texts), except the first `top` and the last `bottom`
-    columns: f U Uᵀ A. As U lies in the range of A, this is a linear map of the embeddings, w ↦ w A⁺ U Uᵀ A, which is
-    exact for stored rows except for their length. It is meant for search within a modality; the authors do not use it
-    across modalities.
+    Source: arXiv:2603.19862. Let A, (width, d), be the image head, which maps pooled features f to embeddings w = f A,
+    B the text head, and A Bᵀ = U S Vᵀ the singular value decomposition. Image features are projected onto the columns
+    of U, except the first `top` and the last `bottom` ones: w = f U Uᵀ A with the remaining columns. As a map of
+    embeddings, this is w ↦ w A⁺ U Uᵀ A, which is exact for stored rows up to their length. For texts, V and B take the
+    place of U and A. The transform is meant for search within a modality; the authors do not use it across modalities.
 
-    Fit it on the heads, and apply it to embeddings: `load_encoder(…).heads()` of an open_clip model returns the heads
-    by modality, and `Pipeline("isoclip(150, 50)").fit(heads, origin="heads of MODEL")` fits them. Since A and B enter
-    only as AᵀA and BᵀB, the transform can also be fitted on embeddings, whose second moments are n AᵀA if features are
-    white. They are not, and this is not the method of the paper. Directions that only one modality has are not counted.
-    Reads streamed rows.
+    Fit it on the heads and apply it to embeddings: `load_encoder(…).heads()` of an open_clip model returns the heads by
+    modality, and `Pipeline("isoclip(150, 50)").fit(heads, origin="heads of MODEL")` fits them. It can also be fitted on
+    embeddings, which would give the same map if features were white; they are not, so this is not the method of the
+    paper. Directions that only one modality has are not counted.
 
-    `fit_sets(sets)` returns the fitted transform of each of two sets. `fit(x, y)` is given the rows of both, and
-    `transform` then maps rows of the first.
+    `fit_sets(sets)` returns one fitted transform for each of two sets. After `fit(x, y)`, `transform` maps rows of the
+    first set.
 
     Args:
         top: Number of largest singular directions to remove; the default in the authors' code is 150.
         bottom: Number of smallest singular directions to remove; the default in the authors' code is 50.
 
     Attributes:
-        maps_: (2, d, d) the map of each modality, of rank r − top − bottom.
-        singular_values_: (r,) the values in S above max(width) · ε · S_1.
+        maps_: (2, d, d) the maps of the two modalities, of rank r − top − bottom.
+        singular_values_: (r,) the singular values in S that exceed max(width) · ε · S_1, where ε is the rounding unit
+            of float64.
         set_: Index of the set that `transform` maps, 0 or 1.
 
     Raises:
@@ -109,17 +109,19 @@ class IsoCLIP(NewFeatures):
 
 @register
 class ReAlign(OntoTransform):
-    """Map source rows to the mean and the total variance of target rows (Yu et al. 2026, arXiv:2602.07026).
+    """Map source rows to the mean and the total variance of target rows, without pairs (Yu et al. 2026).
 
-    Anchor and trace: w̃ = μ_x + s(w − μ_y) with s = √(tr Σ_x / tr Σ_y), where μ and Σ are the mean and the covariance
-    of the target (x) and the source (y), each divided by its number of rows. Centroid: scaling rows to the sphere
-    shifts the mean again, so unit rows e′ = w̃/‖w̃‖ with mean μ′ become e′ − μ′ + μ_x, scaled to unit length. The input
-    rows must have unit length: put a normalize step first. Equal sets of unit rows give the identity. Reads streamed
-    rows.
+    Source: arXiv:2602.07026. The first step is affine: w̃ = μ_x + s(w − μ_y) with s = √(tr Σ_x / tr Σ_y), where μ_y and
+    Σ_y are the mean and the covariance (ddof 0) of the source, and μ_x and Σ_x those of the target. The second step
+    corrects the mean, which changes when rows are scaled to unit length: the unit rows e′ = w̃/‖w̃‖, whose mean is μ′,
+    become e′ − μ′ + μ_x, scaled to unit length again.
+
+    The input rows must have unit length: put a normalize step first. If source and target are equal, the map is the
+    identity. Streamed rows are read in blocks.
 
     Args:
-        centroid: Whether the rows are scaled to the sphere and centered there. Without it, the map is affine, as in the
-            authors' code, and the means and total variances of the fitting sets match exactly.
+        centroid: Whether to do the second step. Without it, the map is affine, as in the authors' code, and the means
+            and total variances of the two sets agree exactly.
 
     Attributes:
         mean_, target_mean_: (d,) the means μ_y and μ_x.

@@ -196,7 +196,7 @@ class LanguageSets(MeasuredSets):
     def _rows(self, numbers: Callable[[View], Mapping[str, float]], n: int, *, at: Row, costly: bool) -> list[Row]:
         """Return one row per number, with a standard error unless repeating the measure per block is too slow."""
         errors: dict[str, float] = {}
-        if not costly and self.items.can_be_dealt:
+        if not costly and self.items.has_blocks:
             with suppress(InputError):  # too few rows are left without the block
                 without = [numbers(self._without_block(block)) for block in range(self.blocks)]
                 errors = {name: jackknife(values[name] for values in without) for name in without[0]}

@@ -114,7 +114,7 @@ class Maps(MapsExperiment):
         return [{**shared, **row, "at": {"row": map_config.row, **row["at"]}} for row in rows]
 
     def _repair(self, map_config: MapLine) -> Repair | None:
-        """Return the repair of a line, fitted on the pairs after the map of the line; None if the line has none."""
+        """Return the repair that a config of a map names, fitted on the pairs after the map; None if it names none."""
         if map_config.repair is None:
             return None
         sets = moved(self.fitted(map_config), self.sets("pairs"))

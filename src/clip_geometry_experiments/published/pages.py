@@ -106,9 +106,11 @@ def _recorded_text(rows: Sequence[Row], key: str, where: Mapping[str, Any]) -> s
 
 
 def _wrapped(text: str) -> str:
-    """Wrap a text at 120 columns; continuation lines of a list item are indented."""
+    """Wrap the paragraphs of a text, one per line, at 120 columns; continuation lines of a list item are indented."""
+    layout: dict[str, Any] = {"width": 120, "break_long_words": False, "break_on_hyphens": False}
     indent = "  " if text.startswith("- ") else ""
-    return textwrap.fill(_escaped(text), 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    paragraphs = _escaped(text).splitlines()
+    return "\n\n".join(textwrap.fill(paragraph, subsequent_indent=indent, **layout) for paragraph in paragraphs)
 
 
 def _escaped(text: str) -> str:

@@ -56,11 +56,12 @@ def tables(lines: Iterable[LedgerEntry]) -> list[PaperTable]:
     stated: set[str] = set()
     for entry in lines:
         table = by_section.setdefault((entry.paper, entry.section), PaperTable(entry.title, setups=setups))
-        needs = f"it needs {entry.rule.needs}" if entry.rule.needs else ""
-        wanted = ": ".join(filter(None, (needs, entry.command and f"`{entry.command}`")))
+        needs = f"the computation needs {entry.rule.needs}" if entry.rule.needs else ""
+        wanted = ". Run it with ".join(filter(None, (needs, entry.command and f"`{entry.command}`")))
         without_ours = []
         if not entry.ours:
-            without_ours = [f"{entry.label} {entry.shown}" if entry.keys else entry.shown]
+            label = entry.label if entry.keys else entry.title
+            without_ours = [f"{label} | {entry.shown}"]
         if entry.rule.reason:
             table.reasons.setdefault(entry.rule.reason, []).extend(without_ours)
         elif not entry.comparable and (without_ours or wanted not in stated):

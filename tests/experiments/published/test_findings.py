@@ -73,9 +73,8 @@ def test_of_rn101_least_squares_costs_less_than_procrustes(number):
         assert min(losses, key=losses.get) == "CLIP"
     assert rn101["LSTSQ"] < rn101["Procrustes"] and vit["Procrustes"] < vit["LSTSQ"]
     for losses in (rn101, vit):
-        assert f"({losses['LSTSQ']:.4f} and {losses['Procrustes']:.4f})" in text_of(
-            "In the authors' notebook for RN101"
-        )
+        said = f"after least squares ({losses['LSTSQ']:.4f}) than after Procrustes ({losses['Procrustes']:.4f})"
+        assert said in text_of("In the authors' notebook for RN101")
 
 
 def test_what_is_said_of_pca_is_what_the_notebook_prints(number):
@@ -83,11 +82,14 @@ def test_what_is_said_of_pca_is_what_the_notebook_prints(number):
     values = {each.path: each.text for each in entries("tyshchuk2023") if each.section == "notebook_pca"}
     images = [f"training.PCA-400 on CIFAR train{logits}" for logits in ("", ", cosine", ", negated distance")]
     for said, names in (
-        ("The {} is for PCA-400", images[:1]),
-        ("has {} for the cosine there, and {} for the negated distance)", images[1:]),
-        ("The {} of PCA-90", ["training.PCA-90 on text prompts"]),
-        ("the notebook prints {} (train) and {} (test), not 64.1", ["COCO.PCA-450.train", "COCO.PCA-450.test"]),
-        ("two cells print {} and {}", ["COCO.PCA-400.train", "again.PCA-400"]),
+        ("In the notebook, {} is the accuracy for 400 components", images[:1]),
+        ("the notebook prints {} for it, and with negated distances {}", images[1:]),
+        ("The {} of 90 components", ["training.PCA-90 on text prompts"]),
+        (
+            "the notebook prints {} on training images and {} on test images",
+            ["COCO.PCA-450.train", "COCO.PCA-450.test"],
+        ),
+        ("two cells of the notebook print {} and {}", ["COCO.PCA-400.train", "again.PCA-400"]),
     ):
         assert said.format(*(values[f"notebook_pca.{name}"] for name in names)) in text
     assert number("table3_zero_shot_cifar100.PCA-450 on COCO") == 64.1
@@ -136,15 +138,13 @@ def test_cosines_of_held_out_pairs_are_those_recorded():
         assert f"{each['value']:.3f} ± {each['standard_error']:.3f}" in text
         assert each["n"] == 100 and each["d"] == 512
     fitted = row("matching_cosine", "procrustes", "first part")
-    assert (
-        f"is fitted have {fitted['value']:.3f}, but isotropic noise of the same size has {fitted['null_value']:.3f}"
-        in text
-    )
+    assert f"The pairs on which we fitted the map have {fitted['value']:.3f}" in text
+    assert f"the map of isotropic noise of the same size gives {fitted['null_value']:.3f}" in text
     assert fitted["n"] == 400 and row("matching_cosine", "least_squares", "first part")["value"] == pytest.approx(1)
     assert f"{fitted['null_value']:.2f}" == "0.81"
     for section in ("table2_clip_loss", "notebook_similarity"):
         note = " ".join(ledger("tyshchuk2023").sections[section].note.split())
-        assert "least squares interpolates and Procrustes fits isotropic noise" in note and "a cosine of 0.81" in note
+        assert "Procrustes gives even isotropic noise a cosine of 0.81" in note
 
 
 def test_whitened_accuracies_are_those_recorded():
@@ -156,17 +156,19 @@ def test_whitened_accuracies_are_those_recorded():
         found = [recorded(run, measure="zero_shot.top_1", **{"at.row": name})[0] for name in rows]
         values = [plus_minus(100 * each["value"], 100 * each["standard_error"]) for each in found]
         if run.endswith("cifar10"):
-            said = "{}% without a map and, whitened on 250 images, {}, {} and {}% with 32, 64 and 128".format(*values)
+            said = "{}% without a map. With whitening fitted on 250 images, it is {}% for 32 directions, "
+            said = (said + "{}% for 64 and {}% for 128").format(*values)
         else:
-            said = "{}% without a map. Whitened on images and captions together, it has {}% with 32 directions. "
-            said = (said + "With 64 and 128 directions, it has {} and {}%").format(*values)
+            said = "{}% without a map. With whitening fitted on images and captions together, it is {}% for 32 "
+            said = (said + "directions, {}% for 64 and {}% for 128").format(*values)
             alone = [f"Whitening-{k} on CIFAR train" for k in (32, 64, 128)]
             alone = [recorded(run, measure="zero_shot.top_1", **{"at.row": name})[0] for name in alone]
             shown = [plus_minus(100 * each["value"], 100 * each["standard_error"]) for each in alone]
-            assert "on images alone, as on CIFAR-10, it has {}, {} and {}%".format(*shown) in text
+            said_alone = "fitted on images alone, it is {}% for 32 directions, {}% for 64 and {}% for 128"
+            assert said_alone.format(*shown) in text
             assert all(each["value"] - 1 / 80 > 2 * each["standard_error"] for each in alone[1:])
             assert abs(alone[1]["value"] - alone[2]["value"]) < 2 * alone[2]["standard_error"]
-            assert "are within two errors of chance (1.25%) and of each other" in text
+            assert "do not differ from chance (1.25%) or from each other by more than" in text
             assert abs(found[2]["value"] - found[3]["value"]) < 2 * found[2]["standard_error"]
             assert all(abs(each["value"] - 1 / 80) < 2 * each["standard_error"] for each in found[2:])  # chance
         assert said in text
@@ -190,11 +192,11 @@ def test_new_classes_by_completion_are_those_recorded():
     value, error = new(run, "Procrustes")
     assert new(run, "Procrustes, LAPACK")[0] == 0
     of_new = recorded(run, measure="class_generalization.new", **{"at.row": "Procrustes, LAPACK"})
-    assert sorted(each["n"] for each in of_new) == [126, 140] and "(126 on average)" in text
+    assert sorted(each["n"] for each in of_new) == [126, 140] and "(126 images on average)" in text
     assert "0 of 140 images of the other five are correctly classified" in claim_of("Procrustes, fitted on half")
     assert f"our default, it is {100 * value:.0f} ± {100 * error:.0f}%" in text
     value, error = new(run, "CLIP")
-    assert f"compared with {100 * value:.0f} ± {100 * error:.0f}% without a map" in text
+    assert f"Without a map, it is {100 * value:.0f} ± {100 * error:.0f}%" in text
     scenes = "tyshchuk2023-trained"
     assert new(scenes, "Procrustes") == new(scenes, "Procrustes, LAPACK")
     lost = new(scenes, "CLIP")[0] - new(scenes, "Procrustes, LAPACK")[0]
@@ -215,14 +217,14 @@ def test_the_gap_of_matching_and_random_pairs_is_that_recorded(number):
             f"{number(f'notebook_similarity.{row}.matching') - number(f'notebook_similarity.{row}.random'):.2f}"
         )
     assert "{} without a map, {} after Procrustes and {} after least squares".format(*gaps) in text
-    assert "(notebook: {}, {} and {})".format(*printed) in text
-    assert "Its errors are {:.3f}, {:.3f} and {:.3f}".format(*errors) in text
+    assert "The notebook has {}, {} and {}.".format(*printed) in text
+    assert "Our standard errors are {:.3f}, {:.3f} and {:.3f}".format(*errors) in text
     moved = [
         (float(gap) - float(gaps[0])) / math.hypot(error, errors[0]) for gap, error in zip(gaps, errors, strict=True)
     ]
     assert abs(moved[1]) < 2 and moved[2] < -2  # "undecided", "smaller"
     inner = f"The notebook's {number('notebook_similarity.LSTSQ.matching'):.2f} and its gap of {printed[-1]}"
-    assert f"{inner} are inner products and not comparable" in text
+    assert f"{inner} cannot be compared with our numbers, because they are inner products" in text
 
 
 def test_unit_rows_of_the_untrained_model_without_biases():
@@ -292,15 +294,11 @@ def test_which_lambdas_differ_in_dimension_after_holms_correction():
     assert (of(-3, 0), of(-1, 0)) == pytest.approx((0.08, 0.22), abs=0.005)
     raw = dict(zip(pairs, p, strict=True))
     none = [raw[("sst2", low), ("sst2", 0)] for low in (-3, -1)]
-    assert (
-        f"with 1 (p = {of(-3, 1):.3f}) and 3 (p = {of(-3, 3):.3f}), and lower with −1 than with 1 (p = {of(-1, 1):.3f})"
-        in text
-    )
-    assert (
-        f"with −3 (p = {of(-3, 0):.2f}, and {none[0]:.3f} before the correction) and with −1 (p = {of(-1, 0):.2f}, and"
-        in text
-    )
-    assert none == pytest.approx([0.005, 0.016], abs=0.0005) and f"and {none[1]:.3f} before it)" in text
+    assert f"than with λ = 1 (p = {of(-3, 1):.3f}) and λ = 3 (p = {of(-3, 3):.3f}), and lower with λ = −1" in text
+    assert f"λ = −1 than with λ = 1 (p = {of(-1, 1):.3f})" in text
+    assert f"with λ = −3, p is {of(-3, 0):.2f}, and {none[0]:.3f} before the correction" in text
+    assert f"with λ = −1, p is {of(-1, 0):.2f}, and {none[1]:.3f} before the correction" in text
+    assert none == pytest.approx([0.005, 0.016], abs=0.0005)
 
 
 def test_what_is_said_of_glue_is_what_is_recorded():
@@ -349,8 +347,9 @@ def test_pooled_correlations_on_wnli_are_not_those_within_seeds(pages):
     assert abs(row["spearman"]["value"] - mean) > 4 * error
     page = " ".join(pages["mickus2024.md"].replace("\xa0", " ").split())
     assert (
-        "ρ within seeds is −0.9998969 ± 0.0000053 and −0.9999003 ± 0.0000022, which do not differ beyond "
-        "their error. (Pooled over seeds, it is −0.9998740.)"
+        "ρ, averaged over the seeds, is −0.9998969 ± 0.0000053 with the labels of the task, and −0.9999003 ± 0.0000022 "
+        "with permuted labels. These two values do not differ by more than their errors. (Over the states of all seeds "
+        "together, ρ with the labels of the task is −0.9998740.)"
     ) in page
     assert "within seeds it is −0.89736 ± 0.00024 on average" in page
     tables = [line for line in page.split("## All numbers")[1].split("| ") if line.startswith("−0.999")]

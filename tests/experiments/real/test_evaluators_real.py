@@ -16,7 +16,7 @@ from clip_geometry.evaluate.contrastive_loss import contrastive_loss
 from clip_geometry.evaluate.linear_probe import linear_probe, modality_separability
 from clip_geometry.evaluate.retrieval import retrieval
 from clip_geometry.evaluate.zero_shot import ensemble, zero_shot
-from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
+from clip_geometry.geometry.uncertainty import BLOCKS, assign_blocks, jackknife
 from clip_geometry.transforms import LeastSquares, RankWarning
 from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
 from support import oracles_evaluators as oracles
@@ -134,8 +134,8 @@ def test_a_mixed_index_after_transforms(coco500, steps, fitted_on, values, error
     def value(pairs):
         return mixed_index(steps, pairs if fitted_on == "scored" else others, pairs)
 
-    dealt = deal(len(scored[0]), BLOCKS, seed=0).numpy()
-    without = torch.stack([value([rows[dealt != block] for rows in scored]) for block in range(BLOCKS)])
+    block_of = assign_blocks(len(scored[0]), BLOCKS, seed=0).numpy()
+    without = torch.stack([value([rows[block_of != block] for rows in scored]) for block in range(BLOCKS)])
     assert value(scored).tolist() == pytest.approx(values, abs=3e-3)
     assert [float(jackknife(list(each))) for each in without.T] == pytest.approx(errors, abs=2e-3)
 

@@ -10,7 +10,7 @@ from clip_geometry.geometry.statistics.moments import Moments as Moments
 from clip_geometry.geometry.statistics.neighbors import Neighbors as Neighbors
 from clip_geometry.geometry.statistics.spectrum import Partition as Partition
 from clip_geometry.geometry.statistics.spectrum import Spectrum as Spectrum
-from clip_geometry.geometry.statistics.statistic import Dealt as Dealt
+from clip_geometry.geometry.statistics.statistic import BlockedRows as BlockedRows
 from clip_geometry.geometry.statistics.statistic import Statistic as Statistic
 from clip_geometry.geometry.statistics.sums import Means as Means
 from clip_geometry.geometry.statistics.sums import PairDistance as PairDistance

@@ -13,7 +13,7 @@ from torch import Tensor
 from clip_geometry.geometry.distances.by_class import mean_distances, sums_by_class
 from clip_geometry.geometry.distances.pairwise import single_is_exact, squared_distances
 from clip_geometry.geometry.statistics.class_sums import class_sums
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.statistic import BlockedRows, Statistic
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import (
     BLOCK,
@@ -82,7 +82,7 @@ class ClassDistances(Statistic):
         return function(self.each(metric)).mean()
 
     @classmethod
-    def without_each(cls, rows: Dealt, labels: Any, /) -> Iterator["ClassDistances"]:
+    def without_each(cls, rows: BlockedRows, labels: Any, /) -> Iterator["ClassDistances"]:
         codes, k = as_classes(labels, rows.rows)
         shared = _SharedDistances(rows, codes, k)
         return (ClassDistances.known(mean=partial(shared.mean, block)) for block in range(rows.blocks))
@@ -98,10 +98,10 @@ class ModalityDistances(ClassDistances):
         super().__init__(joined_rows(image, text), _modalities(image, text))
 
     @classmethod
-    def without_each(cls, image: Dealt, text: Any, /) -> Iterator[ClassDistances]:
+    def without_each(cls, image: BlockedRows, text: Any, /) -> Iterator[ClassDistances]:
         # the sets are read one after the other, not copied
         rows = joined_rows(image.in_blocks, text.in_blocks)
-        both = Dealt(rows, torch.cat([image.block_of, text.block_of]), image.blocks)
+        both = BlockedRows(rows, torch.cat([image.block_of, text.block_of]), image.blocks)
         return super().without_each(both, _modalities(image, text))
 
 
@@ -155,7 +155,7 @@ def distances_of_means(
 class _SharedDistances:
     """Mean distances without each block, computed from work that all blocks share."""
 
-    def __init__(self, rows: Dealt, codes: Int[Tensor, " n"], k: int):
+    def __init__(self, rows: BlockedRows, codes: Int[Tensor, " n"], k: int):
         self.rows, self.codes, self.k = rows, codes, k
         # the block and the class of each row as one number; rows that are never left out form an additional block
         self.cells = rows.groups * k + codes

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.statistic import BlockedRows, Statistic
 from clip_geometry.geometry.statistics.sums import Means
 from clip_geometry.rows.matrix import Rows, about, as_two_sets, mean_row, total
 
@@ -47,7 +47,7 @@ class Projections(Statistic):
         return Transport.of(means, total(distances) / directions)
 
     @classmethod
-    def without_each(cls, image: Dealt, text: Dealt) -> Iterator["Projections"] | None:
+    def without_each(cls, image: BlockedRows, text: BlockedRows) -> Iterator["Projections"] | None:
         """Project and sort the rows only once for all blocks."""
         if image.streamed or text.streamed:
             return None
@@ -69,7 +69,7 @@ class Projections(Statistic):
 
 
 def _sorted_without_each(
-    rows: Dealt, means: list[Tensor], axes: Float[Tensor, "d l"]
+    rows: BlockedRows, means: list[Tensor], axes: Float[Tensor, "d l"]
 ) -> Iterator[Float[Tensor, "m l"]]:
     """Yield the sorted projections without each block, about their mean."""
     base = mean_row(rows.rows)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry.distances.pairwise import squared_distances
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.statistic import BlockedRows, Statistic
 from clip_geometry.geometry.statistics.sums import PAIR
 from clip_geometry.rows.matrix import (
     Matrix,
@@ -47,18 +47,18 @@ class KernelSums(Statistic):
         return _log_mean(sums)
 
     @classmethod
-    def without_each(cls, *sets: Dealt) -> Iterator["KernelSums"] | None:
+    def without_each(cls, *sets: BlockedRows) -> Iterator["KernelSums"] | None:
         """Yield the statistic without each block, from the sums over each pair of blocks.
 
         Both sets lose the same rows.
         """
-        if any(dealt.streamed for dealt in sets):
+        if any(blocked.streamed for blocked in sets):
             return None
-        middle = torch.stack([mean_row(dealt.rows) for dealt in sets]).mean(0)
+        middle = torch.stack([mean_row(blocked.rows) for blocked in sets]).mean(0)
         block_of = sets[0].block_of
         once = len(sets) == 1
         present = block_of.unique().tolist()
-        groups = [[about(dealt.rows, middle)[block_of == block] for block in present] for dealt in sets]
+        groups = [[about(blocked.rows, middle)[block_of == block] for block in present] for blocked in sets]
 
         @functools.cache
         def sums_of_couples(t: float) -> list[tuple[int, int, Sums]]:
@@ -155,14 +155,14 @@ class LinearKernels(Statistic):
         return _hsic(x, x), _hsic(y, y)
 
     @classmethod
-    def without_each(cls, x: Dealt, y: Dealt) -> Iterator["LinearKernels"] | None:
+    def without_each(cls, x: BlockedRows, y: BlockedRows) -> Iterator["LinearKernels"] | None:
         """Yield the statistic without each block, by subtracting the products of the block from those of all rows."""
         return None if x.streamed or y.streamed else _without_each(x, y)
 
 
-def _without_each(x: Dealt, y: Dealt) -> Iterator[LinearKernels]:
+def _without_each(x: BlockedRows, y: BlockedRows) -> Iterator[LinearKernels]:
     """Yield the kernels without each block, from the products of all rows minus those of the block."""
-    sets = [_standardized(dealt.rows, name)[:] for dealt, name in zip((x, y), PAIR, strict=True)]
+    sets = [_standardized(blocked.rows, name)[:] for blocked, name in zip((x, y), PAIR, strict=True)]
     # reduced to at most n columns, with the same inner products
     sets = [rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T for rows in sets]
     couples = ((0, 1), (0, 0), (1, 1))

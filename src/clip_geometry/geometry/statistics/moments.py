@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.distances.pairwise import near_one, single_is_exact
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.statistic import BlockedRows, Statistic
 from clip_geometry.registry import InputError
 from clip_geometry.rows.matrix import BLOCK, Matrix, Rows, as_matrix, as_rows, require_spread
 from clip_geometry.rows.streamed import StreamedRows
@@ -93,18 +93,18 @@ class _Products:
 
 @dataclass(frozen=True, eq=False)
 class Moments(Statistic):
-    """Moments of n rows in d dimensions, which can be merged across blocks, folders and processes.
+    """Sums over n rows in d dimensions from which all measures of the variance, such as `isoscore`, are computed.
 
-    They contain everything that measures of the variance need, independent of n. T is needed only to merge Q. In the
-    definitions below, c = w − mean for a row w. The moments are float64 and differentiable in the rows. `Moments.of`
-    creates them, and `+` merges them.
+    `Moments.of` computes them from rows. `+` merges the moments of two sets of rows, such as blocks of a file or the
+    rows of two processes. In the definitions below, c = w − mean for a row w, and Σ runs over all rows. All are float64
+    and differentiable in the rows. T is needed only to merge Q.
 
     Args:
         n: Number of rows.
         mean: Mean of the rows, (d,).
-        M2: Σ c cᵀ, (d, d).
+        M2: Σ c cᵀ, the scatter matrix, (d, d).
         T: Σ ‖c‖² c, (d,).
-        Q: Σ ‖c‖⁴, a 0-d tensor.
+        Q: Σ ‖c‖⁴, a 0-d tensor, needed for the unbiased IsoScore.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -141,7 +141,7 @@ class Moments(Statistic):
         return x if isinstance(x, Moments) else _finite(_moments_of_rows(as_matrix(x, least=1)))
 
     @classmethod
-    def without_each(cls, rows: Dealt) -> "Iterator[Moments] | None":
+    def without_each(cls, rows: BlockedRows) -> "Iterator[Moments] | None":
         """Yield the moments without each block, from those of the blocks; return None if these exceed MOST_BYTES."""
         return None if cls.too_large(rows.blocks, rows.rows.shape[1]) else iter(rows.shared(_without_each))
 
@@ -217,7 +217,7 @@ class Moments(Statistic):
         return Moments(n, mean, merged[: self.d**2].view(self.d, self.d), merged[self.d**2 : -1], merged[-1])
 
 
-def _without_each(rows: Dealt) -> list[Moments]:
+def _without_each(rows: BlockedRows) -> list[Moments]:
     """Return the moments without each block: the sum of the blocks before it and of the blocks after it."""
     present, codes = rows.block_of.unique(return_inverse=True)
     if rows.streamed:  # in one pass

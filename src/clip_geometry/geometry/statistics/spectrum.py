@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry.statistics.moments import Moments, as_moments
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.statistic import BlockedRows, Statistic
 from clip_geometry.rows.matrix import Matrix, Rows, as_matrix, blocks, mean_row, require_spread, total
 from clip_geometry.rows.streamed import StreamedRows
 
@@ -78,7 +78,7 @@ class Spectrum(Statistic):
         return torch.linalg.svdvals(x.double() - mean_row(x) if center else x.double())
 
     @classmethod
-    def without_each(cls, rows: Dealt) -> Iterator["Spectrum"] | None:
+    def without_each(cls, rows: BlockedRows) -> Iterator["Spectrum"] | None:
         return None if rows.streamed else (rows.shared(Decomposed).spectrum(block) for block in range(rows.blocks))
 
 
@@ -88,9 +88,9 @@ class Decomposed:
     `wide` says whether there are at most as many rows as columns.
     """
 
-    def __init__(self, dealt: Dealt):
-        self.dealt = dealt
-        self.wide = len(dealt) <= dealt.rows.shape[1]
+    def __init__(self, blocked: BlockedRows):
+        self.blocked = blocked
+        self.wide = len(blocked) <= blocked.rows.shape[1]
         self._whole: dict[bool, tuple[Tensor, Tensor]] = {}  # the rows and their products, keyed by `center`
         self._squares: dict[tuple[int, bool], Tensor] = {}  # keyed by block and `center`
 
@@ -101,36 +101,36 @@ class Decomposed:
         are 0.
         """
         squares, vectors = torch.linalg.eigh(self._product(block, center=False))
-        self._squares[block, False] = squares = _without_rounding(squares, len(self.dealt))
+        self._squares[block, False] = squares = _without_rounding(squares, len(self.blocked))
         return squares, vectors
 
     def spectrum(self, block: int) -> Spectrum:
         def require_spread_without() -> None:
-            first = self.dealt.kept(block).nonzero()[:2, 0]
-            if torch.equal(*self.dealt.rows[first]):  # only then the rows must be copied for the full check
-                require_spread(self.dealt.without(block))
+            first = self.blocked.kept(block).nonzero()[:2, 0]
+            if torch.equal(*self.blocked.rows[first]):  # only then the rows must be copied for the full check
+                require_spread(self.blocked.without(block))
 
         def singular_values(*, center: bool) -> Float[Tensor, " r"]:
             return self.squares(block, center=center).sqrt().flip(0)
 
-        n = int(self.dealt.kept(block).sum())
+        n = int(self.blocked.kept(block).sum())
         return Spectrum.known(n=n, require_spread=require_spread_without, singular_values=singular_values)
 
     def squares(self, block: int, *, center: bool) -> Float[Tensor, " r"]:
         """Return the squared singular values, ascending; those below rounding error are 0."""
         if (block, center) not in self._squares:
             squares = torch.linalg.eigvalsh(self._product(block, center=center))
-            self._squares[block, center] = _without_rounding(squares, len(self.dealt))
+            self._squares[block, center] = _without_rounding(squares, len(self.blocked))
         return self._squares[block, center]
 
     def _product(self, block: int, *, center: bool) -> Float[Tensor, "r r"]:
         """Return the smaller of X Xᵀ and Xᵀ X without the block, with X centered if `center` is set."""
         if center not in self._whole:
-            rows = self.dealt.rows.double()
+            rows = self.blocked.rows.double()
             rows = rows - rows.mean(0) if center else rows
             self._whole[center] = rows, (rows @ rows.T if self.wide else rows.T @ rows)
         rows, products = self._whole[center]
-        kept = self.dealt.kept(block)
+        kept = self.blocked.kept(block)
         if self.wide:
             product = products[kept][:, kept]
             means = product.mean(0)
@@ -163,11 +163,11 @@ class Partition(Statistic):
         self.along = mean_row(x) @ vectors
 
     @classmethod
-    def without_each(cls, rows: Dealt) -> Iterator["Partition"] | None:
+    def without_each(cls, rows: BlockedRows) -> Iterator["Partition"] | None:
         return None if rows.streamed else (_partition_without(rows, block) for block in range(rows.blocks))
 
 
-def _partition_without(rows: Dealt, block: int) -> Partition:
+def _partition_without(rows: BlockedRows, block: int) -> Partition:
     """Return log Z along the eigenvectors of the rows that remain without the block."""
     decomposed = rows.shared(Decomposed)
     squares, vectors = decomposed.vectors(block)

@@ -1,4 +1,4 @@
-"""The base class `Statistic`, and `Dealt`, rows that are assigned to the blocks of a jackknife."""
+"""The base class `Statistic`, and `BlockedRows`, rows that are assigned to the blocks of a jackknife."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -16,7 +16,7 @@ T = TypeVar("T")
 S = TypeVar("S", bound="Statistic")
 
 
-class Dealt:
+class BlockedRows:
     """Rows assigned to the blocks of a delete-block jackknife, and sums that statistics share.
 
     Args:
@@ -51,7 +51,7 @@ class Dealt:
     def without(self, block: int) -> Float[Tensor, "m d"]:
         return self.rows[self.kept(block)]
 
-    def shared(self, make: Callable[["Dealt"], T]) -> T:
+    def shared(self, make: Callable[["BlockedRows"], T]) -> T:
         """Return `make(self)`, computed once for all statistics that need it."""
         if make not in self._shared:
             self._shared[make] = make(self)
@@ -128,6 +128,6 @@ class Statistic:
     def without_each(cls, *sets: Any, **_: Any) -> Iterator["Statistic"] | None:
         """Yield the statistic without each block in turn; return None if computing them one by one is best.
 
-        `sets` are the arguments of the measure, with `Dealt` in place of each set of rows.
+        `sets` are the arguments of the measure, with `BlockedRows` in place of each set of rows.
         """
         return None

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.statistics.statistic import Dealt, Statistic
+from clip_geometry.geometry.statistics.statistic import BlockedRows, Statistic
 from clip_geometry.rows.matrix import (
     BLOCK,
     Rows,
@@ -69,7 +69,7 @@ class UnitSums(Statistic):
         return self.spread / (self.n - 1)
 
     @classmethod
-    def without_each(cls, rows: Dealt) -> Iterator["UnitSums"]:
+    def without_each(cls, rows: BlockedRows) -> Iterator["UnitSums"]:
         sums = rows.unit_sums
         means = sums.mean + rows.means(sums)
         without = zip(rows.counts, means, rows.spreads(sums), strict=True)
@@ -106,7 +106,7 @@ class UnitPairs(Statistic):
         return total((u - v).square().sum() for u, v in zip(*unit, strict=True))
 
     @classmethod
-    def without_each(cls, image: Dealt, text: Dealt) -> Iterator["UnitPairs"]:
+    def without_each(cls, image: BlockedRows, text: BlockedRows) -> Iterator["UnitPairs"]:
         apart = _apart_by_group(image, (unit_rows(rows.in_blocks).split(BLOCK) for rows in (image, text)))
         without = zip(UnitSums.without_each(image), UnitSums.without_each(text), image.kept_groups @ apart, strict=True)
         return (cls.known(n=u.n, image=u, text=v, apart=between) for u, v, between in without)
@@ -128,15 +128,15 @@ class PairDistance(Statistic):
         self.apart = total((a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True))
 
     @classmethod
-    def without_each(cls, x: Dealt, y: Dealt) -> Iterator["PairDistance"]:
+    def without_each(cls, x: BlockedRows, y: BlockedRows) -> Iterator["PairDistance"]:
         apart = _apart_by_group(x, (rows.in_blocks.split(BLOCK) for rows in (x, y)))
         return (cls.known(n=n, apart=kept) for n, kept in zip(x.counts, x.kept_groups @ apart, strict=True))
 
 
-def _apart_by_group(dealt: Dealt, rows: Iterable[Iterable[Tensor]]) -> Float[Tensor, " g"]:
+def _apart_by_group(blocked: BlockedRows, rows: Iterable[Iterable[Tensor]]) -> Float[Tensor, " g"]:
     """Sum ‖a_i − b_i‖² over the pairs of each group, (blocks + 1,); the last group is in no block."""
-    apart = dealt.counts.new_zeros(dealt.blocks + 1)
-    for a, b, groups in zip(*rows, dealt.groups.split(BLOCK), strict=True):
+    apart = blocked.counts.new_zeros(blocked.blocks + 1)
+    for a, b, groups in zip(*rows, blocked.groups.split(BLOCK), strict=True):
         apart.index_add_(0, groups, (a.double() - b.double()).square_().sum(1))
     return apart
 
@@ -168,7 +168,7 @@ class Means(Statistic):
         return tuple(total(block.square().sum() for block in blocks(rows)) / len(rows) for rows in self._rows)
 
     @classmethod
-    def without_each(cls, image: Dealt, text: Dealt) -> Iterator["Means"]:
+    def without_each(cls, image: BlockedRows, text: BlockedRows) -> Iterator["Means"]:
         means, squares = [], []
         for rows in (image, text):
             of_set = rows.sums.mean + rows.means(rows.sums)

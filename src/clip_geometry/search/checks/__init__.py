@@ -32,17 +32,17 @@ BLOCK = 4096
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding of a check.
+    """A fault that a check found, with its evidence and what to do about it.
 
     Attributes:
         check: Name of the check, such as "shifted_pairs".
-        severity: "error" if results of the index are wrong, "warning" if they are worse than they could be, "note" if
-            the reader should know about it.
-        evidence: What the check observed, with a standard error or p-value.
+        severity: "error": results of the index are wrong. "warning": results are worse than they could be. "note": no
+            fault, but the reader should know about it.
+        evidence: What the check observed, in a sentence with a standard error or p-value.
         consequence: How the fault affects searches and measurements.
         remedy: What to do about it.
         modalities: The modalities that the finding concerns.
-        values: The same evidence in machine-readable form; row numbers refer to the rows of the folder.
+        values: The evidence as name → value. Row numbers count the rows of the given set from 0.
 
     Example:
         >>> from clip_geometry.search.checks import Finding

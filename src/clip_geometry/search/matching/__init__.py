@@ -50,10 +50,10 @@ class _File(Config):
 
 
 class Match(Mapping[str, MatchModel]):
-    """Result of `match`: a `MatchModel` for each direction of search, such as "image_to_text".
+    """Result of `match`: a mapping of the direction of search, such as "image_to_text", to its `MatchModel`.
 
     Attributes:
-        models: Direction → model.
+        models: Direction → `MatchModel`.
         skipped: Direction → why it has no model.
 
     Example:
@@ -155,16 +155,16 @@ class Match(Mapping[str, MatchModel]):
 
 
 def read_match(path: str | Path) -> Match:
-    """Read models that `Match.save` wrote.
+    """Read the models that `Match.save` wrote.
 
     Args:
         path: The JSON file.
 
     Returns:
-        The models, without the results that `Match.figure` draws.
+        A `Match` that can be applied, but has no `figure`, because the file does not hold the searches behind it.
 
     Raises:
-        InputError: The file is missing, damaged, of another format or something else.
+        InputError: The file is missing or damaged, or does not hold models of a known version.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -193,34 +193,34 @@ def match(
     seed: int = 0,
     progress: Progress = quiet,
 ) -> Match:
-    """Fit the probability that a query's first result is right, for every direction of search, and find cutoffs.
+    """Fit, for every direction of search, the probability that a query's first result is right, and cutoffs for it.
 
     A cosine of 0.28 says little by itself: what it means depends on the model, on the query and on the size of the
-    index. The probability is a logistic regression on the best cosine; its z-score among all cosines of the query,
-    divided by √(2 log m) for m items, which is where the largest of m normal scores lies; the square root of the margin
-    to the second cosine; and log m. It is fitted on searches of the given items, once with and once without the right
-    items of each query in the index, which also take place in random halves and quarters of the index.
+    index. The probability is a logistic regression on four features of a search in m items: the best cosine; its
+    z-score among all cosines of the query, divided by √(2 log m), which is about the largest of m standard normal
+    numbers; the square root of the difference to the second cosine; and log m.
 
-    The numbers in the table are those of items that the model was not fitted on (20 folds). Their 90% intervals are
-    those of a jackknife over 20 blocks of items, which leaves them out as queries and in the index.
+    The model is fitted on searches with the given items as queries: once with their right items in the index and once
+    without them, in the whole index and in random halves and quarters of it. The numbers in the table are
+    cross-validated over 20 folds of items. Their 90% intervals come from a jackknife over 20 blocks of items.
 
     Args:
         image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
         text: The second set.
         more: Further sets.
-        answerable: Share of the queries that have an answer in the index, between 0 and 1. It is a fact about your
-            users and cannot be read off the embeddings: judge a few hundred queries of a log.
-        labels: One label per row. If every modality has labels, items with equal labels are right; for a single set,
-            they are duplicates.
-        ids: The item of each row. Without labels, rows of one item are right for each other.
-        relevant: What makes an item right if both are known: "labels" or "pairs".
-        anchors: Modality → rows that match nothing in the other sets, to be used as queries if there are no pairs.
-            Without right results there are cutoffs for a rate of false accepts, but no probabilities.
+        answerable: Share of the queries that have an answer in the index, between 0 and 1. It cannot be learned from
+            the embeddings: look at a few hundred queries of a log.
+        labels: One label per row. If every modality has labels, items with equal labels are right results; within a
+            single set, these are duplicates.
+        ids: The item of each row. Without labels, rows of the same item are right results for each other.
+        relevant: What makes a result right if both labels and ids are given: "labels" or "pairs".
+        anchors: Modality → rows that match nothing in the other sets. They are the queries if no right results are
+            known. The result then has cutoffs for a rate of false accepts, but no probabilities.
         seed: Seed of the sampled queries, the subsets and the blocks.
         progress: Called as in `cg.embed`; the unit is one direction.
 
     Returns:
-        A `Match`: direction → `MatchModel`.
+        A `Match`, a mapping of direction, such as "image_to_text", to `MatchModel`.
 
     Raises:
         InputError: The sets are not as described, have no right items and no anchors, or fewer than 60 queries have an

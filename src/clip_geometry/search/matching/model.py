@@ -33,29 +33,31 @@ def features(top: np.ndarray, mean: np.ndarray, std: np.ndarray, m: np.ndarray |
 
 
 class MatchModel(Config):
-    """Whether the first result of a search is right: a logistic regression for one direction of search.
+    """Probability that the first result of a search is right: a logistic regression for one direction of search.
 
-    `top`, `mean`, `std` and `m` describe the search of q queries, by any engine that returns the cosines:
+    `cg.match` fits it. To apply it to the results of any search engine, describe the search of q queries by
 
-    - top: (q, k) best scores of each query, k ≥ 2, descending.
-    - mean, std: (q,) mean and standard deviation of the scores of each query over the index, or over a random sample of
-      200 of its rows.
-    - m: Number of rows of the index.
+    - top: (q, k) best cosines of each query, k ≥ 2, in descending order.
+    - mean, std: (q,) mean and standard deviation of the cosines of each query to all rows of the index, or to a random
+      sample of 200 of them.
+    - m: number of rows of the index.
 
     Attributes:
-        query, item: Modalities of the queries and of the index.
-        answerable: Assumed share of queries that have an answer in the index; None without pairs.
-        coefficients: Intercept and weights of the log odds, in the order of `features`; None without pairs.
-        identifies: Whether the scores tell right first results from wrong ones, beyond chance.
-        n: Number of queries of the fit.
-        dim: Number of columns of the rows.
-        sizes: Sizes of the indexes that the cutoffs were determined for, ascending; the last one is the whole index.
-        false_accepts: Rates of false accepts of the cutoffs, ascending.
-        cutoffs: Cutoff for each size and rate, as log odds (without pairs, as the z-score of `features`).
-        shares_kept: Share of the right first results beyond each cutoff.
-        scores: Lowest and highest best score of the fit.
-        origins: Model and maps of the queries and items, where their files name them.
-        numbers: Number → value and 90% interval; see `Match.frame`.
+        query, item: Modality of the queries and modality of the index.
+        answerable: Assumed share of queries that have an answer in the index; None if the model was fitted without
+            pairs.
+        coefficients: Intercept and weights of the logistic regression, in the order of `features`; None if it was
+            fitted without pairs.
+        identifies: Whether the scores distinguish right first results from wrong ones better than chance.
+        n: Number of queries on which the model was fitted.
+        dim: Dimension of the rows.
+        sizes: Sizes of the index for which there are cutoffs, in ascending order; the last is the whole index.
+        false_accepts: Rates of false accepts for which there are cutoffs, in ascending order.
+        cutoffs: Cutoff for each size and rate, as log odds; without pairs, as the z-score that `features` describes.
+        shares_kept: Share of the right first results that pass each cutoff, in [0, 1].
+        scores: Smallest and largest best cosine among the queries of the fit.
+        origins: Model and fitted maps of the queries and items, if their files say so.
+        numbers: Name → value and 90% interval, as in `Match.frame`.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -101,7 +103,7 @@ class MatchModel(Config):
         return expit(self._score(top, mean, std, m))
 
     def accepts(self, top: Any, *, mean: Any, std: Any, m: int, false_accepts: float = 0.05) -> np.ndarray:
-        """Return which first results pass the cutoff for a rate of false accepts in an index of this size, (q,).
+        """Return which first results pass the cutoff, (q,), for a rate of false accepts and the size m of the index.
 
         Args:
             top, mean, std, m: The results of a search, as the class describes them.
@@ -133,7 +135,7 @@ class MatchModel(Config):
         return cutoff if self.coefficients is None else float(expit(cutoff))
 
     def kept(self, false_accepts: float = 0.05, m: int | None = None) -> float:
-        """Return the share of the right first results that passes the cutoff; arguments as for `cutoff`.
+        """Return the share of the right first results that pass the cutoff; the arguments are those of `cutoff`.
 
         Raises:
             InputError: As for `cutoff`, or the model was fitted without pairs.
@@ -141,7 +143,7 @@ class MatchModel(Config):
         if not self.shares_kept:
             raise InputError("without pairs, no right results are known, so their share is unknown; give match pairs")
         self._require_cutoffs()
-        return self._at(self.shares_kept, false_accepts, m)
+        return self._interpolated(self.shares_kept, false_accepts, m)
 
     @model_validator(mode="after")
     def _consistent(self) -> "MatchModel":
@@ -222,6 +224,7 @@ class MatchModel(Config):
         return self.coefficients[0] + columns @ np.array(self.coefficients[1:])
 
     def _require_cutoffs(self) -> None:
+        """Raise InputError if the scores cannot distinguish right first results from wrong ones."""
         if not self.identifies:
             raise InputError(
                 f"the scores cannot identify matches of {self.query} queries among {self.item} items, so there is no "
@@ -230,9 +233,9 @@ class MatchModel(Config):
 
     def _cutoff(self, false_accepts: float, m: int | None) -> float:
         self._require_cutoffs()
-        return self._at(self.cutoffs, false_accepts, m)
+        return self._interpolated(self.cutoffs, false_accepts, m)
 
-    def _at(self, curves: Any, false_accepts: float, m: int | None) -> float:
+    def _interpolated(self, curves: Any, false_accepts: float, m: int | None) -> float:
         """Interpolate the curves of all sizes in the logarithms of the rate and of the size of the index."""
         rate = real_number(false_accepts, "false_accepts", lambda x: 0 < x < 1, "a share between 0 and 1")
         m = self.sizes[-1] if m is None else whole_number(m, "m", least=2, of=", of rows of the index")
@@ -241,6 +244,7 @@ class MatchModel(Config):
 
 
 def _numbers(values: Any, name: str) -> np.ndarray:
+    """Convert an array, tensor or list to a float64 array; raise InputError, which names it, for anything else."""
     try:
         return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values).astype(np.float64)
     except (TypeError, ValueError, RuntimeError):

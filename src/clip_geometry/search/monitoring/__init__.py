@@ -52,19 +52,22 @@ class _File(Config):
 
 
 class GateCheck:
-    """Result of `Baseline.check`.
+    """Result of `Baseline.check`: whether an index has changed since its baseline, and how.
 
     Attributes:
-        kind: What the index is now: "same", "data" (same model, different data), "preprocessing", "model" (a different
-            one), "mixed", "quantized", "poisoned", "queries" (from another model than the index), "ids" (wrong rows) or
-            "text_length" (ordered by it).
-        cause: The `Difference` that explains the others; None if nothing differs.
-        changed: Whether the gate fails. Drift within its tolerance and a few edited rows are reported, but do not fail.
-        differences: Everything that was found, as a `Difference` each, with evidence and row numbers.
+        kind: The kind of change: "same" (none), "data" (same model, different data), "preprocessing" (same model,
+            different preprocessing), "model" (different model), "mixed" (some rows from another model), "quantized"
+            (other number format), "poisoned" (some rows attract too many queries), "queries" (queries from another
+            model than the index), "ids" (rows belong to the wrong ids) or "text_length" (rows are ordered by the length
+            of their text).
+        cause: The difference that explains the other differences, as a `Difference`; None if nothing differs.
+        changed: Whether the gate fails. Drift within the tolerance and a few edited rows are listed in `differences`,
+            but the gate passes.
+        differences: All differences found, as a `Difference` each, with evidence and row numbers.
 
-        shapes: Modality → (n, d).
-        kept: Modality → share of the ten nearest rows of the canaries that queries of the baseline's model still find;
-            without sets whose canaries are gone.
+        shapes: Modality → (n, d) of the checked set.
+        kept: Modality → share of the ten nearest rows of 64 stored sample rows (canaries) that the same searches still
+            find. Sets that no longer contain their canaries are left out.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -147,22 +150,28 @@ class GateCheck:
 
 
 class Baseline(Mapping[str, Profile]):
-    """Result of `gate`: what later versions of an index are compared with.
+    """Result of `gate`: a compact record of an index, with which later versions of the index are compared.
+
+    It is a mapping of modality → statistics of that set. `check` compares an index with it, `save` writes it to a file,
+    and `read_gate` reads the file.
 
     Attributes:
         profiles: Modality → statistics of the set.
-        checks: Number of checks over which `error_rate` is spread.
-        error_rate: Probability of a false alarm in any of these checks, as far as chance can cause one.
+        checks: Number of calls of `check` for which the baseline is planned; `error_rate` holds for all of them
+            together.
+        error_rate: Probability that at least one of these checks reports a change although nothing has changed.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> rng = np.random.default_rng(0)
-        >>> x = rng.normal(size=(300, 16))
-        >>> baseline = cg.gate({"image": x})
-        >>> baseline.save("baseline.json")
-        >>> rotation = np.linalg.qr(rng.normal(size=(16, 16)))[0]
-        >>> cg.read_gate("baseline.json").check({"image": x}).kind
+        >>> x = rng.normal(size=(300, 16)) + np.arange(16)
+        >>> cg.gate({"image": x}).save("baseline.json")
+        >>> baseline = cg.read_gate("baseline.json")
+        >>> baseline.check({"image": x}).kind
         'same'
+        >>> rotation = np.linalg.qr(rng.normal(size=(16, 16)))[0]
+        >>> baseline.check({"image": x @ rotation}).kind
+        'model'
     """
 
     def __init__(self, profiles: Mapping[str, Profile], checks: int, error_rate: float):
@@ -192,25 +201,25 @@ class Baseline(Mapping[str, Profile]):
     def check(
         self, image: Any, text: Any = None, *more: Any, ids: Any = None, queries: Any = None, seed: int = 0
     ) -> GateCheck:
-        """Compare an index with the baseline.
+        """Compare an index with the baseline, and say whether and how it has changed.
 
         Args:
             image: The first set, or all sets; `image`, `text`, `more` and `ids` are given as in `measure`.
             text: The second set.
             more: Further sets.
             ids: The item of each row.
-            queries: A log of query rows, given as `image`. They are compared with the set of their modality.
+            queries: Rows of recent queries, given as `image`. They are compared with the set of their modality.
             seed: Seed of the samples.
 
         Returns:
-            A `GateCheck`.
+            A `GateCheck` with the kind of change and its evidence.
 
         Raises:
             InputError: The sets are not as described, or are not those of the baseline.
         """
         sets = given_sets(image, text, *more, ids=ids)
         require_one_space(sets, "one index")
-        self._require(sets)
+        self._require_same_sets(sets)
         error = self.error_rate / self.checks / len(sets)
         context = Context(sets, seed=seed_number(seed))
         differences = []
@@ -239,10 +248,11 @@ class Baseline(Mapping[str, Profile]):
         for each in comparisons:
             differences += each.differences(asking)
         differences += _disagreeing(self.profiles, seen, keys)
-        differences += self._queries(queries) if queries is not None else []
+        differences += self._foreign_queries(queries) if queries is not None else []
         return GateCheck(differences, {name: embeddings.vectors.shape for name, embeddings in sets.items()}, kept)
 
-    def _require(self, sets: Mapping[str, Embeddings]) -> None:
+    def _require_same_sets(self, sets: Mapping[str, Embeddings]) -> None:
+        """Raise InputError if the sets have other names than those of the baseline, or other ids than it expects."""
         if sets.keys() != self.profiles.keys():
             raise InputError(
                 f"the sets are {listed(sets)}, and those of the baseline {listed(self.profiles)}; give "
@@ -259,7 +269,8 @@ class Baseline(Mapping[str, Profile]):
     def _keys(self, modality: str, observed: Observed) -> np.ndarray:
         return observed.keys if self[modality].keyed else keys_by_content(self[modality], observed)
 
-    def _queries(self, queries: Any) -> list[Difference]:
+    def _foreign_queries(self, queries: Any) -> list[Difference]:
+        """Report modalities in which most queries come from another model than the baseline."""
         differences = []
         for modality, rows in given_sets(queries).items():
             if modality not in self.profiles:
@@ -303,16 +314,16 @@ def gate(
     error_rate: float = 0.05,
     seed: int = 0,
 ) -> Baseline:
-    """Record a baseline of an index, to find out later whether it has changed, and how.
+    """Record a baseline of an index, with which later versions can be checked for changes.
 
-    A baseline has a fixed size below 1 MB. It holds the mean and the principal axes of each set, sketches of up to
-    10,000 rows, the vectors and neighbors of 64 of them (canaries), and the most frequent results of searches. Rows are
-    identified by their ids, or by their positions if they have none.
+    A baseline has a fixed size below 1 MB. For each set it holds the mean, the principal axes, compressed copies of up
+    to 10,000 rows, the full vectors and nearest neighbors of 64 of them (canaries), and the rows that searches return
+    most often. Rows are identified by their ids, or by their positions if they have none.
 
-    Most differences are found by rows that should be equal, where chance plays no part. The drift of new data is
-    compared with a tolerance of 0.25 standard deviations of the rows: the gate fails only if the whole interval for the
-    drift is above it. The intervals of all `checks` hold together with a probability of 1 − `error_rate` (Bonferroni),
-    whatever the dependence between the checks, so the baseline can be checked every day.
+    Most of what `check` compares should be identical, so chance plays no part. Only the drift of new data is a matter
+    of chance: the gate fails if the whole interval of the drift lies above 0.25 standard deviations of the rows. The
+    intervals are wide enough for all planned `checks` together (Bonferroni correction), so the baseline can be checked
+    every day.
 
     Args:
         image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
@@ -320,12 +331,13 @@ def gate(
         more: Further sets.
         labels: One label per row.
         ids: The item of each row.
-        checks: Number of checks in the life of the baseline.
-        error_rate: Probability of a false alarm in any of them, between 0 and 1.
-        seed: Seed of the samples and sketches.
+        checks: Number of checks for which the baseline is planned.
+        error_rate: Probability that any of these checks reports a drift beyond the tolerance that does not exist,
+            between 0 and 1.
+        seed: Seed of the random samples and of the compressed copies.
 
     Returns:
-        A `Baseline`.
+        A `Baseline`, whose `check` compares an index with it.
 
     Raises:
         InputError: The sets are not as described, or a set has fewer than 100 valid rows.
@@ -358,10 +370,10 @@ def read_gate(path: str | Path) -> Baseline:
         path: The JSON file.
 
     Returns:
-        The baseline.
+        The `Baseline`.
 
     Raises:
-        InputError: The file is missing, damaged, of another format or something else.
+        InputError: The file is missing or damaged, or is not a baseline of a known version.
 
     Example:
         >>> import numpy as np, clip_geometry as cg

@@ -174,7 +174,7 @@ class SetComparison:
         foreign = np.setdiff1d(self.foreign, poisoned)
         if self._is_mixed(foreign):
             text = f"{len(foreign):,} of {valid:,} rows lie {outside}, as rows of another model do."
-            yield self._of_rows("mixed", foreign.tolist(), text, values)
+            yield self._difference_in_rows("mixed", foreign.tolist(), text, values)
         if poisoned:
             yield self._poisoned(poisoned, values)
         rest = known.edited & ~np.isin(known.rows, self.foreign) & ~np.isin(known.rows, poisoned)
@@ -184,13 +184,15 @@ class SetComparison:
         else:
             yield from self._drifted(values)
 
-    def _of_rows(
+    def _difference_in_rows(
         self, kind: Kind, rows: Sequence[int], text: str, values: Mapping[str, Any], changed: bool = True
     ) -> Difference:
+        """Return a difference that concerns some rows, with their number as its detail."""
         count = "1 row" if len(rows) == 1 else f"{len(rows):,} rows"
         return Difference(kind, self.modality, count, text, changed, tuple(rows), values)
 
     def _number_format(self) -> Iterator[Difference]:
+        """Report a number format that is coarser than that of the baseline."""
         if is_coarser(self.profile, self.seen):
             now, before = self.seen.number_format, self.profile.number_format or "float32"
             text = f"The values lie on the grid of {now}, and those of the baseline on that of {before}."
@@ -220,7 +222,7 @@ class SetComparison:
             if abs(correlation) > ORDERED:
                 text = f"{text} The vectors are in the order of the lengths of their texts."
                 return Difference("text_length", self.modality, "", text, values=values)
-        return self._of_rows("ids", rows.tolist(), text, values)
+        return self._difference_in_rows("ids", rows.tolist(), text, values)
 
     def _preprocessing(self, cosine: float, values: Mapping[str, Any]) -> Difference:
         """Name the step that changed rows of one model.
@@ -272,11 +274,12 @@ class SetComparison:
         return np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
 
     def _poisoned(self, rows: list[int], values: Mapping[str, Any]) -> Difference:
+        """Describe rows that attract too many queries, with the share of the queries that find them."""
         shares = {asking: float(np.isin(lists, rows).any(1).mean()) for asking, lists in self._searches.items()}
         asking = max(shares, key=lambda name: shares[name], default="")
         what = "it" if len(rows) == 1 else "one of them"
         text = f"{percent(shares.get(asking, 0.0))} of the {asking} queries have {what} among their ten nearest rows."
-        return self._of_rows("poisoned", rows, text, {**values, "captured": shares})
+        return self._difference_in_rows("poisoned", rows, text, {**values, "captured": shares})
 
     def _edited(self, rest: np.ndarray, values: Mapping[str, Any]) -> Difference:
         """Describe rows with new content; if these are the longest texts and changed only slightly, truncation."""
@@ -289,9 +292,10 @@ class SetComparison:
         if is_similar and texts is not None and longer(texts, rows, known.rows[~known.edited]) > LONGEST:
             text = f"{text} They are the longest texts."
             return Difference("preprocessing", self.modality, "truncation", text, True, tuple(rows.tolist()), values)
-        return self._of_rows("data", rows.tolist(), text, values, changed=float(rest.mean()) > TOLERATED)
+        return self._difference_in_rows("data", rows.tolist(), text, values, changed=float(rest.mean()) > TOLERATED)
 
     def _drifted(self, values: Mapping[str, Any]) -> Iterator[Difference]:
+        """Report the movement of the mean of the rows, if its interval does not contain 0."""
         found = self.drift
         if found.low > 0:
             text = (

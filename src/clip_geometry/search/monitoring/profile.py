@@ -55,7 +55,8 @@ class Array(Config):
         return stored.astype(np.float32) if self.dtype == "<f2" else stored
 
     @model_validator(mode="after")
-    def _complete(self) -> "Array":
+    def _has_size_of_shape(self) -> "Array":
+        """Check that the base64 text has as many bytes as the shape and the type need."""
         try:
             size = len(base64.b64decode(self.data, validate=True))
         except ValueError:
@@ -237,7 +238,7 @@ def observe(
         keys=keys_of(embeddings),
         valid=valid,
         lengths=(low, median, high),
-        number_format=_format(context, modality),
+        number_format=_number_format(context, modality),
         mean=total / max(1, valid.sum()),
         energies=energies,
         sketches=sketches,
@@ -248,7 +249,8 @@ def observe(
     )
 
 
-def _format(context: Context, modality: str) -> str:
+def _number_format(context: Context, modality: str) -> str:
+    """Return the number format on whose grid the values of a sample lie, such as "float16"; "" for float32."""
     sample = context.sample(modality)
     numbers = sample[:: max(1, len(sample) // FORMAT_ROWS)][:FORMAT_ROWS]
     if len(numbers) < 2:

@@ -31,14 +31,17 @@ LOGIT_SCALE = 100.0  # as in OpenAI's CLIP models; the default
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Data for a repair to learn from: rows of an index, which are also its queries, and their relevance to each other.
+    """Rows of an index on which a repair is fitted, and what is known about their relevance to each other.
+
+    Every row is an item of the index and also a query.
 
     Args:
-        rows: Modality → (n, d) rows of the index, of any length; repairs that need unit rows normalize them.
-        relevance: Relevance of these rows to each other; None if unknown.
-        logit_scale: Logit scale of the model, which posteriors without pairs need.
-        kept: A cache for results that several repairs share when they learn from these rows and score the same ones;
-            None for no cache.
+        rows: Modality → (n, d) rows of any length. Repairs that need unit rows normalize them.
+        relevance: Which of these rows are relevant to each other, as a `Relevance`; None if unknown.
+        logit_scale: Factor of the cosines in the model's softmax (logit scale). Repairs such as `posterior` use it if
+            no pairs are known.
+        kept: A dictionary in which repairs that are fitted on the same rows share intermediate results; None shares
+            none.
 
     Raises:
         InputError: The rows are not matrices of one dimension, `relevance` belongs to other rows, or the scale is not
@@ -75,6 +78,7 @@ class Known:
 
     @property
     def modalities(self) -> list[str]:
+        """The names of the modalities, in alphabetical order."""
         return sorted(self.rows)
 
     @property
@@ -83,7 +87,7 @@ class Known:
         return product(self.modalities, self.modalities)
 
     def view(self, pipeline: str) -> "RepairView":
-        """Return the view `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
+        """Return the map `normalize, pipeline, normalize`, fitted on the known rows, for queries and items."""
 
         def fitted() -> RepairView:
             steps = ",".join(filter(None, ("normalize", pipeline, "normalize")))
@@ -94,7 +98,10 @@ class Known:
         return cached(self.kept, ("view", pipeline), fitted)
 
     def grades(self, kind: Kind) -> np.ndarray | None:
-        """Return the grade of each item for each row as a query, (n, m); None if `relevance` does not say."""
+        """Return the relevance of each item to each row as a query, (n, m) of 0 and 1; None if it is unknown.
+
+        `kind` is (modality of the queries, modality of the items).
+        """
         query, item = kind
         if self.relevance is None or (query == item and not self.relevance.within):
             return None
@@ -109,15 +116,17 @@ class Known:
 
 
 class Repair:
-    """Base class of the repairs: `fit` learns from known rows, `scores` rates items of all modalities on one scale.
+    """Base class of the repairs of a mixed index, which make scores of different modalities comparable.
 
-    A subclass implements `scores` and, if it learns anything, `_learn`. Parameters are attributes of the same name.
-    Learned values are declared attributes; `save` writes views_, terms_, knots_ and bank_.
+    `fit` fits the repair on `Known` rows, and `scores` returns the score of each item for each query, on one scale for
+    items of all modalities. A subclass implements `scores` and, if there is something to fit, `_learn`. Its parameters
+    are attributes of the same name.
 
     Attributes:
-        name: For a class, its name in files; for a registered repair, its name with the variant in brackets.
-        memorizes: Whether the rows on which the repair was fitted get different scores than other rows, as the rows of
-            a bank do.
+        name: For a class, its name in files. For a registered repair, its name with the variant in brackets, such as
+            "posterior[centered]".
+        memorizes: Whether scores differ between the rows of the fit and other rows, because the fitted repair contains
+            some of its rows.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -131,10 +140,10 @@ class Repair:
     memorizes: bool = False
 
     def fit(self, known: Known) -> Self:
-        """Learn from known rows.
+        """Fit the repair.
 
         Args:
-            known: The rows and their relevance.
+            known: The rows on which to fit, and their relevance to each other.
 
         Returns:
             The repair itself.
@@ -330,13 +339,13 @@ repairs: Registry[RepairEntry] = Registry("repair", "clip-geometry list repairs"
 
 
 def make_repair(name: str) -> Repair:
-    """Return a repair by name, not yet fitted.
+    """Create a repair of a mixed index by its name. It is not fitted yet.
 
     Args:
         name: Name of the repair, such as "posterior"; `clip-geometry list repairs` prints all names.
 
     Returns:
-        The repair.
+        The `Repair`.
 
     Raises:
         InputError: The name is unknown.

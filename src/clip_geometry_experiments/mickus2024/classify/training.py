@@ -73,7 +73,7 @@ class Classifier(nn.Module):
         return self._first(items, examples).relu()
 
     def _first(self, items: Float[Tensor, "m d"], examples: Int[Tensor, "n s"]) -> Float[Tensor, "n k"]:
-        """Apply the layer to each item and sum by example; the (n, s·d) inputs and their gradient are never built."""
+        """Return the output of the first layer, (n, k), computed per item and summed per example to save memory."""
         places = examples.shape[1]
         weight = self.first.weight.view(-1, items.shape[1])  # (k·s, d)
         scores = (weight @ items.T).view(-1, places, len(items))

@@ -100,11 +100,11 @@ def test_the_null_of_a_correlation_is_that_of_shuffled_labels(images):
     at = {"examples": "shuffled labels", "layer": "input"}
     found = {name: [] for name in ("silhouette", "isoscore")}
     for seed in (0, 1):
-        dealt = loaded.trained.shuffled(seed)
-        assert sorted(dealt.targets.tolist()) == sorted(loaded.trained.targets.tolist())
-        assert not dealt.targets.equal(loaded.trained.targets) and dealt.items is loaded.trained.items
+        shuffled = loaded.trained.shuffled(seed)
+        assert sorted(shuffled.targets.tolist()) == sorted(loaded.trained.targets.tolist())
+        assert not shuffled.targets.equal(loaded.trained.targets) and shuffled.items is loaded.trained.items
         row = only(rows, "silhouette", seed=seed, **at)
-        assert row["trajectory"][0] == pytest.approx(float(silhouette(dealt.items, dealt.targets)), rel=1e-9)
+        assert row["trajectory"][0] == pytest.approx(float(silhouette(shuffled.items, shuffled.targets)), rel=1e-9)
         for name, values in found.items():
             values.append(only(rows, name, seed=seed, **at)["trajectory"])
     pooled = only(rows, "classify.pearson", seed="all", of="silhouette", **{"with": "isoscore"})
@@ -123,7 +123,7 @@ def test_the_null_of_a_correlation_is_that_of_shuffled_labels(images):
     assert pooled["null_value"] != pooled["value"] and (pooled["updates"], pooled["seeds"]) == (6, 2)
     of_seeds = sorted(f"{np.corrcoef(*each)[0, 1]:.3f}".replace("-", "−") for each in zip(x, y, strict=True))
     assert all(each in pooled["note"] for each in of_seeds) and "with shuffled labels" in pooled["note"]
-    assert "with randomly permuted labels at" in report.read_text()
+    assert "with randomly permuted labels it is" in report.read_text()
     deviations = [row for row in rows if row["measure"] == "classify.largest_deviation"]
     assert {row["at"]["examples"] for row in deviations} == {"trained"}
 

@@ -19,7 +19,10 @@ def test_a_run_has_its_change_its_correlation_and_its_accuracy():
     change, pearson, accuracy = sentences({"": {**CURVES, **SHUFFLED}})
     assert "the silhouette of the classes rises (0 to 0.3500) and IsoScore falls (0.3000 to 0.0450)" in change
     r = np.array([np.corrcoef(x, y)[0, 1] for x, y in zip(RISES, FALLS, strict=True)])
-    assert f"correlate at −{abs(r.mean()):.2f} ± {r.std(ddof=1):.2f}; with randomly permuted labels at −1.00" in pearson
+    assert (
+        f"a correlation of −{abs(r.mean()):.2f} ± {r.std(ddof=1):.2f}; with randomly permuted labels it is −1.00"
+        in pearson
+    )
     assert "0.85 ± 0.07 on trained examples and 0.75 ± 0.07 on held-out examples." in accuracy
 
 

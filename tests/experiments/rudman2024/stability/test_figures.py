@@ -30,7 +30,7 @@ NUMBERS = numbers_of(ROWS)
 def test_the_summary_has_biases_and_the_least_error():
     rows = [{**row, "d": 128} for row in ROWS]
     biases, least = tell(rows, 64, (0.2,))
-    assert biases.startswith("Of 64 rows in 128 dimensions plain IsoScore is off by up to −0.0469 ± 0.0010 on average")
+    assert biases.startswith("For 64 rows in 128 dimensions, the largest bias of plain IsoScore is −0.0469 ± 0.0010")
     assert "for none of 3 clouds the unbiased score's bias is within two standard errors of 0" in biases
     assert least.startswith("The smallest root mean square error at this size has plain for all 3 clouds.")
     wide = [{**row, "standard_error": 1.0} for row in rows]

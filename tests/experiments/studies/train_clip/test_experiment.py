@@ -243,7 +243,7 @@ def test_the_records_of_a_training_are_shown_in_place_of_a_new_one(tmp_path):
     assert [{key: row[key] for key in row if key not in own} for row in experiment.finished_rows()] == [
         {key: row[key] for key in row if key not in own} for row in recorded
     ]
-    assert TrainClip.sentences([experiment])[0].startswith("The gap falls from 0.97")
+    assert TrainClip.sentences([experiment])[0].startswith("The modality gap falls from 0.97")
     (entry,) = experiment.figures(tmp_path)
     assert entry.title == "Geometry over training"
 

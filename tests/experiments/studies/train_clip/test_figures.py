@@ -64,7 +64,7 @@ def test_sentences_of_a_training():
     gap, accuracy, order, clusters = training_sentences(ALL)
     assert "at step 1 for the cone of images, at step 10 for the modality gap and at step 100 for accuracy" in order
     assert "out of 1000 steps" in order
-    assert "falls from 0.97" in gap and "from step 100 on it stays between 0.24 and 0.26." in gap
+    assert "falls from 0.97" in gap and "from step 100 on, it stays between 0.24 and 0.26." in gap
     assert accuracy.startswith("At step 100, 58% of the images of seen classes and 31% of the images of held-out")
     assert accuracy.endswith("at the end 99% and 97%.")
-    assert "(silhouette of images −0.33 to 0.21), and IsoScore hardly changes (0.023 to 0.025)." in clusters
+    assert "the silhouette of the images goes from −0.33 to 0.21. IsoScore hardly changes (0.023 to 0.025)." in clusters

@@ -10,7 +10,7 @@ from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluate import zero_shot
 from clip_geometry.geometry import silhouette, standard_error
-from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.geometry.uncertainty import assign_blocks
 from clip_geometry.registry import InputError
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.languages import LanguageSets, aligned, language_distance
@@ -132,7 +132,7 @@ def test_a_pipeline_is_fitted_on_all_languages_and_anew_without_each_block():
 
     row = at(sets.distance_rows("de"), "language_distance.ratio", "de")
     assert row["value"] == pytest.approx(ratio(slice(None)), rel=1e-9)
-    block = deal(20, 5, 2).numpy()
+    block = assign_blocks(20, 5, 2).numpy()
     without = np.array([ratio(block != k) for k in range(5)])
     assert row["standard_error"] == pytest.approx(np.sqrt(4 / 5 * np.sum((without - without.mean()) ** 2)), rel=1e-6)
 
