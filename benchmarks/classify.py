@@ -32,8 +32,7 @@ def peer(metric):
 
 
 def trained_by_us(metric, rows, pairs, labels, updates):
-    from clip_geometry_experiments.mickus2024.classify.config import TrainingConfig
-    from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
+    from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask, TrainingConfig
     from clip_geometry_experiments.mickus2024.classify.training import (
         ClassificationCallback,
         ClassificationTrainer,

@@ -20,7 +20,7 @@ from clip_geometry.training import GeometryMonitor
 from clip_geometry_experiments.kit.clip_training import zero_shot_by_class
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.studies.train_clip import TrainClip, TrainClipConfig
-from clip_geometry_experiments.studies.train_clip.measuring import encode
+from clip_geometry_experiments.studies.train_clip.training import encode
 
 BEGIN, EVERY = 400, 10
 TRAININGS = ("healthy", "temperature", "columns", "directions", "scale")

@@ -14,13 +14,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from clip_geometry.config import read_yaml
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.published.comparing import flat, matches
 from clip_geometry_experiments.published.recorded import KEPT_OF_TRAINING, record_run
-from clip_geometry_experiments.studies.repair_table.table import RepairTable, table_of
+from clip_geometry_experiments.studies.repair_table.table import NUMBERS, RepairTable, table_of
 
 ROOT = Path(__file__).parents[1]
 DIGITS = 4  # of compact records
@@ -29,18 +30,15 @@ DIGITS = 4  # of compact records
 def compact(table: RepairTable) -> list[dict[str, Any]]:
     """The table with a line for each set and repair, numbers to four digits, for records that are shipped."""
     lines: dict[tuple[str, str], dict[str, Any]] = {}
-    for of, repair, measure in [*table.values, *table.notes]:
-        n, d = table.sizes[of]
-        line = lines.setdefault(
-            (of, repair),
-            {"set": of, "control": of in table.controls, "n": n, "d": d, "splits": table.splits, "repair": repair}
-            | {"values": {}},
-        )
-        cell = table.values.get((of, repair, measure))
-        if cell is not None:
-            line["values"][measure] = [*(float(f"{number:.{DIGITS}g}") for number in cell[:4]), cell.verdict]
+    for cell in table.cells.to_dict("records"):
+        line = {"set": cell["set"], "control": cell["set"] in table.controls, "n": cell["n"], "d": cell["d"]}
+        line |= {"splits": table.splits, "repair": cell["repair"], "values": {}}
+        line = lines.setdefault((cell["set"], cell["repair"]), line)
+        if pd.isna(cell["value"]):
+            line.setdefault("notes", {})[cell["measure"]] = cell["note"]
         else:
-            line.setdefault("notes", {})[measure] = table.notes[of, repair, measure]
+            numbers = [float(f"{cell[name]:.{DIGITS}g}") for name in NUMBERS[:4]]
+            line["values"][cell["measure"]] = [*numbers, cell["verdict"]]
     return list(lines.values())
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from clip_geometry.config import validate
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.studies.train_clip import TrainClip, TrainClipConfig
-from clip_geometry_experiments.studies.train_clip.measuring import ClipCallback
-from clip_geometry_experiments.studies.train_clip.training import save_weights
+from clip_geometry_experiments.studies.train_clip.training import ClipCallback, save_weights
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry_experiments.kit.trajectories import correlations
+from clip_geometry_experiments.kit.training import correlations
 from clip_geometry_experiments.mickus2024.classify import training as steps
 
 

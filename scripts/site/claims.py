@@ -25,10 +25,10 @@ from clip_geometry.display.style import IMAGE, TEXT, styled
 from clip_geometry.display.words import render
 from clip_geometry.registry import InputError
 from clip_geometry.results import read_rows
-from clip_geometry_experiments.kit import correlation
-from clip_geometry_experiments.kit.correlation import RankCorrelation, Values, rank_correlation, spearman
+from clip_geometry_experiments.kit import significance
+from clip_geometry_experiments.kit.significance import RankCorrelation, Values, rank_correlation, spearman
 from clip_geometry_experiments.published.recorded import read_recorded
-from clip_geometry_experiments.studies.train_clip.config import LR, SIGLIP_LR
+from clip_geometry_experiments.studies.train_clip.data import LR, SIGLIP_LR
 from clip_geometry_experiments.studies.train_clip.interventions import (
     CONFIDENCE,
     FACTORS,
@@ -123,7 +123,7 @@ def judged() -> tuple[DecidedClaim, ...]:
 def ranked() -> dict[tuple[str, str], RankCorrelation]:
     """(measure of the gap, task) → their rank correlation over settings, with p adjusted for all of them by Holm."""
     correlations = {(gap, task): related(recorded(), gap, task) for gap, task in product(GAPS, TASKS)}
-    adjusted = correlation.holm(np.array([rho.p for rho in correlations.values()]))
+    adjusted = significance.holm(np.array([rho.p for rho in correlations.values()]))
     return {key: rho._replace(p=float(p)) for (key, rho), p in zip(correlations.items(), adjusted, strict=True)}
 
 
@@ -135,7 +135,7 @@ def holm(judged: Sequence[DecidedClaim]) -> set[str]:
     """
     names = set()
     for kind in ("holds", "does not hold"):
-        adjusted = correlation.holm(np.array([claim.p[kind] for claim in judged]))
+        adjusted = significance.holm(np.array([claim.p[kind] for claim in judged]))
         names |= {claim.claim.name for claim, p in zip(judged, adjusted, strict=True)
                  if claim.verdict == kind and p < 1 - CONFIDENCE}  # fmt: skip
     return names
@@ -283,8 +283,8 @@ def of(key: str) -> str:
 
 def page() -> str:
     together = holm(judged())
-    adjusted = correlation.holm(np.array([min(1.0, 2 * min(each.p.values())) for each in judged()]))
-    two_sided = {each.claim.name for each, p in zip(judged(), adjusted, strict=True) if p < correlation.LEVEL}
+    adjusted = significance.holm(np.array([min(1.0, 2 * min(each.p.values())) for each in judged()]))
+    two_sided = {each.claim.name for each, p in zip(judged(), adjusted, strict=True) if p < significance.LEVEL}
     numbers = SimpleNamespace(
         trainings=recorded(),
         grid=in_grid(recorded()),
@@ -305,7 +305,7 @@ def page() -> str:
         lost=[each.claim for each in judged() if each.claim.name in together and each.claim.name not in two_sided],
         swapped=rises("noise", 0.3, 0.0),
         ranked=ranked(),
-        shuffles=correlation.SHUFFLES,
+        shuffles=significance.SHUFFLES,
         gaps=GAPS,
         tasks=TASKS,
         temperature=numbers_of("gap-and-temperature"),
@@ -412,7 +412,7 @@ def interval_text(mean: float, low: float, high: float, decimals: int) -> str:
 def rank(each: RankCorrelation) -> str:
     """In bold where it holds after Holm's correction."""
     text = interval_text(*each[:3], 2)
-    return f"**{text}**" if each.p < correlation.LEVEL else text
+    return f"**{text}**" if each.p < significance.LEVEL else text
 
 
 def compared(one: str, other: str, task: str) -> SimpleNamespace:
@@ -476,7 +476,7 @@ def ranks_figure() -> Figure:
     order = np.argsort(-np.abs(values).mean(1), kind="stable")
     axes.imshow(np.abs(values[order]), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for (row, column), value in np.ndenumerate(values[order]):
-        sure = ranked()[GAPS[order[row]], TASKS[column]].p < correlation.LEVEL
+        sure = ranked()[GAPS[order[row]], TASKS[column]].p < significance.LEVEL
         color = "white" if abs(value) > 0.6 else INK
         axes.text(column, row, fixed(value, 2), ha="center", va="center", fontsize=7, color=color,
                   fontweight="bold" if sure else "normal")  # fmt: skip

@@ -39,7 +39,7 @@ from clip_geometry.display.words import render
 from clip_geometry.search.repairs import repairs
 from clip_geometry.steps import transforms
 from clip_geometry_experiments.published.comparing import flat, matches
-from clip_geometry_experiments.published.ledger import published
+from clip_geometry_experiments.published.ledger import entries
 from clip_geometry_experiments.published.recorded import read_recorded
 from clip_geometry_experiments.studies.repair_table.figures import draw, short
 from clip_geometry_experiments.studies.repair_table.table import (
@@ -49,7 +49,7 @@ from clip_geometry_experiments.studies.repair_table.table import (
     registered,
     summary,
 )
-from clip_geometry_experiments.studies.train_clip.config import LR, SIGLIP_LR
+from clip_geometry_experiments.studies.train_clip.data import LR, SIGLIP_LR
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -120,7 +120,7 @@ def over(values: Sequence[float]) -> Number:
 
 def printed(path: str) -> float:
     """A number of the first paper."""
-    (value,) = [number.value for number in published("tyshchuk2023") if number.path == path]
+    (value,) = [number.value for number in entries("tyshchuk2023") if number.path == path]
     assert value is not None
     return value
 
@@ -528,7 +528,7 @@ def shuffled_numbers() -> Numbers:
         return Number(fmean(values), stdev(values) / len(values) ** 0.5)
 
     pearson, spearman = rows("pearson"), rows("spearman")
-    paper = {each.path: each.value for each in published("mickus2024")}
+    paper = {each.path: each.value for each in entries("mickus2024")}
     nulls = {task: mean(row["null_values"]) for task, row in pearson.items() if "null_values" in row}
     each = {task: mean(pearson[task]["seed_values"]) for task in nulls}
     pooled = {task: row["null_pooled"] for task, row in pearson.items() if "null_pooled" in row}
@@ -582,7 +582,7 @@ def dimension_numbers() -> Numbers:
         return {"published": of(run, "lid[cai2021-cosine]", **where), "standard": of(run, "lid[cosine]", **where)}
 
     known = known_dimensions()
-    (table,) = (each.text for each in published("cai2021") if each.path == "table3_lid_cosine.GNEWS.lid")
+    (table,) = (each.text for each in entries("cai2021") if each.path == "table3_lid_cosine.GNEWS.lid")
     return Numbers(
         table=table,
         static=both("cai2021-static"),
@@ -671,8 +671,8 @@ ADDED = ("ridge", "realign", "aniso_align", "combat", "harmony", "mutual_neighbo
 
 def as_listed(table: RepairTable) -> RepairTable:
     """The table without the maps that were added after the registered rule."""
-    values = {key: value for key, value in table.values.items() if not set(re.findall(r"[a-z_]+", key[1])) & set(ADDED)}
-    return replace(table, values=values)
+    listed = [not set(re.findall(r"[a-z_]+", name)) & set(ADDED) for name in table.cells["repair"]]
+    return replace(table, cells=table.cells[listed])
 
 
 def relation(among: list[MeasureRelation], measure: str, target: str) -> MeasureRelation | None:
@@ -684,8 +684,8 @@ def repairs_numbers() -> Numbers:
     results = summary(table)
 
     def change(of: str, repair: str, measure: str) -> Number:
-        value = table.values[of, repair, measure]
-        return Number(value.change, value.change_error)
+        cells = table.over_sets(repair, measure).set_index("set")
+        return Number(cells.loc[of, "change"], cells.loc[of, "change_error"])
 
     return Numbers(
         table=table, found=results, relation=relation, as_listed=registered(as_listed(table)),

@@ -5,7 +5,7 @@ from functools import cache
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 
-from clip_geometry_experiments.report.gallery import save_figure
+from clip_geometry_experiments.report.figures import save_figure
 
 # a page, or a folder of pages, whose name ends in / → the function that renders it
 SOURCES = {

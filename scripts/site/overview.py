@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 
 import clip_geometry as cg
 from clip_geometry.display.style import COLOR, INK, MARKER, MATCHING, NEUTRAL, styled
-from clip_geometry_experiments.report.figures import singular_plane
-from clip_geometry_experiments.report.gallery import save_figure
+from clip_geometry_experiments.report.figures import save_figure, singular_plane
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path("embeddings", "coco500-clip-vit-b16")

@@ -1,4 +1,4 @@
-"""The cone of an untrained model as library calls: initialize it, trace its rows, predict them, average their cosines.
+"""The cone of an untrained model as library calls: initialize it, trace its rows, average their cosines.
 
 python scripts/tyshchuk2023/initialization.py [--model scenes-clip/fresh] [--images scenes] [--limit 64] [--seed 0]
 """
@@ -8,8 +8,7 @@ import argparse
 import torch
 
 import clip_geometry as cg
-from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import predicted_cosines
-from clip_geometry_experiments.tyshchuk2023.initialization.trace import trace
+from clip_geometry_experiments.tyshchuk2023.initialization.fresh_tower import trace
 
 
 def main() -> None:
@@ -26,13 +25,12 @@ def main() -> None:
     for zero_bias in (False, True):
         encoder = cg.encoders.load_encoder(options.model, seed=options.seed, zero_bias=zero_bias)
         pixels = torch.stack([encoder.preprocess(images.load(k)) for k in range(min(options.limit, len(images)))])
-        # rows after every operation, and their prediction from the rows before it
+        # rows after every operation
         traced = trace(encoder, "image", pixels.split(32))
         print(f"{options.model}, {'zero biases' if zero_bias else 'as initialized'}")
-        for operation, rows, expected in zip(traced.operations, traced.rows, predicted_cosines(traced), strict=True):
+        for operation, rows in zip(traced.operations, traced.rows, strict=True):
             cosine = float(cg.geometry.average_cosine(rows)) if rows.any() else float("nan")
-            prediction = "" if expected is None else f"predicted {expected:.3f}"
-            print(f"  block {operation.layer:2d}  {operation.name:24s} {cosine:6.3f}  {prediction}")
+            print(f"  block {operation.layer:2d}  {operation.name:24s} {cosine:6.3f}")
 
 
 if __name__ == "__main__":

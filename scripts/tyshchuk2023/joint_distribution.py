@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry_experiments.report.gallery import draw_figures, save_drawings
+from clip_geometry_experiments.report.figures import draw_figures, save_drawings
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 import clip_geometry as cg
-from clip_geometry_experiments.report.gallery import save_drawings
+from clip_geometry_experiments.report.figures import save_drawings
 from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import PlaneOfRows, draw_semantic_map
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
 
@@ -26,7 +26,7 @@ def main() -> None:
     rows = cg.Pipeline("normalize").fit_transform({name: each.vectors for name, each in sets.items()})[1]
 
     # a plane per modality, with the perplexities of the paper
-    planes = {name: tsne_plane(rows[name], perplexity=p)[0] for name, p in (("image", 5), ("text", 50))}
+    planes = {name: tsne_plane(rows[name], perplexity=p) for name, p in (("image", 5), ("text", 50))}
     superposition = superpose(planes["image"], planes["text"], cg.pair(image, text))
     print(*(f"trustworthiness of the {name} map {trustworthiness(rows[name], planes[name]):.3f}" for name in rows))
     print(f"disparity of both maps {superposition.disparity:.3f}")

@@ -7,14 +7,7 @@ import pytest
 
 from clip_geometry.catalog import read_yaml
 from clip_geometry.data.scenes import caption, class_names, vocabulary
-from clip_geometry.data.scenes.draw import (
-    CAPTIONS,
-    COLOURS,
-    SHAPES,
-    Scene,
-    Thing,
-    sample,
-)
+from clip_geometry.data.scenes.draw import CAPTIONS, COLOURS, SHAPES, Scene, Thing, sample
 
 LANGUAGES = ("en", "de", "fr", "ru")
 

@@ -12,7 +12,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 @pytest.fixture
 def unrendered(monkeypatch):
     """Figures are drawn, and their files stay empty: to render them takes most of the time, and each run does it."""
-    from clip_geometry_experiments.report import gallery
+    from clip_geometry_experiments.report import figures
 
     def save(figure, folder, name):
         files = Path(folder, f"{name}.png"), Path(folder, f"{name}.svg")
@@ -21,7 +21,7 @@ def unrendered(monkeypatch):
             file.touch()
         return files
 
-    monkeypatch.setattr(gallery, "save_figure", save)
+    monkeypatch.setattr(figures, "save_figure", save)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from clip_geometry.config import validate
 from clip_geometry.results import Results
 from clip_geometry_experiments.run.runner import RunFolder, run
 from clip_geometry_experiments.studies.distillation import Distillation
-from clip_geometry_experiments.studies.distillation.config import DistillationConfig
+from clip_geometry_experiments.studies.distillation.training import DistillationConfig
 
 LANGUAGES = ("en", "de", "fr", "ru")
 PROMPTS = {"en": ["A picture of a {}."], "de": ["Bild: {}."], "fr": ["Image : {}."], "ru": ["Изображение: {}."]}

@@ -3,10 +3,13 @@
 import numpy as np
 
 from clip_geometry.config import validate
-from clip_geometry_experiments.rudman2024.finetune.config import FinetuneOptimizerConfig, parse_method
-from clip_geometry_experiments.rudman2024.finetune.data import Examples, encode
-from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, tiny_bert
-from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
+from clip_geometry_experiments.rudman2024.finetune.model import (
+    FineTuned,
+    FinetuneOptimizerConfig,
+    parse_method,
+    tiny_bert,
+)
+from clip_geometry_experiments.rudman2024.finetune.training import Examples, FineTuningTrainer, encode
 
 WORDS = ("red", "blue", "green", "circle", "star", "ring", "left", "right")
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from clip_geometry.config import validate
-from clip_geometry_experiments.mickus2024.classify.config import TrainingConfig
-from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
+from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask, TrainingConfig
 from clip_geometry_experiments.mickus2024.classify.training import ClassificationTrainer
 
 NAMES = ("silhouette", "isoscore")

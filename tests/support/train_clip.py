@@ -6,7 +6,7 @@ from clip_geometry.config import validate
 from clip_geometry.results import Results
 from clip_geometry_experiments.run.runner import RunFolder, run
 from clip_geometry_experiments.studies.train_clip import TrainClip
-from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
+from clip_geometry_experiments.studies.train_clip.data import TrainClipConfig
 
 # a ResNet, so that batch norm is among what has to be continued
 RESNET = {

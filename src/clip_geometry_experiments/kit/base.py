@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 from clip_geometry.config import Config, digest, read_yaml, validate
 from clip_geometry.data import dataset_from, load_dataset, path_of
 from clip_geometry.data.base import Dataset, DatasetConfig
-from clip_geometry.display.origin import data_words, model_words, words
+from clip_geometry.display.origin import data_words, model_words, option_words, words
 from clip_geometry.embedding.loop import embed, recipe_for
 from clip_geometry.embedding.store import read_store
 from clip_geometry.embeddings import Embeddings
@@ -24,7 +24,7 @@ from clip_geometry.registry import InputError, Registry
 from clip_geometry.results import Results, Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.report.figures import Drawing, FigureEntry, save_drawings
 
 
 def _encoder(value: Any) -> EncoderConfig:
@@ -57,10 +57,22 @@ def _source(value: Any) -> DatasetConfig | StoredConfig:
     return _dataset(value)
 
 
-def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    if len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise InputError(f"seeds are {list(seeds)}; expected distinct numbers of at least 0")
-    return seeds
+def distinct(what: str, key: str = "") -> AfterValidator:
+    """Return a validator that the values of a key, or their attributes `key`, are distinct.
+
+    Args:
+        what: Name of the key, for the message.
+        key: The attribute; "" for the values themselves.
+    """
+
+    def check(values: Sequence[Any]) -> Sequence[Any]:
+        names = [getattr(value, key) if key else value for value in values]
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            raise InputError(f"{what} has {repeated[0]!r} twice; expected each of them once")
+        return values
+
+    return AfterValidator(check)
 
 
 def _probe(value: Any) -> DatasetConfig | StoredProbe:
@@ -80,7 +92,7 @@ def _probe(value: Any) -> DatasetConfig | StoredProbe:
 Model = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_encoder)]
 Data = Annotated[SerializeAsAny[DatasetConfig], BeforeValidator(_dataset)]
 Steps = Annotated[tuple[str, ...], AfterValidator(lambda steps: tuple(map(str, parse_pipeline(steps))))]
-Seeds = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_distinct)]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), distinct("seeds")]
 Probe = Annotated[SerializeAsAny[DatasetConfig] | StoredProbe, BeforeValidator(_probe)]
 Source = Annotated[SerializeAsAny[DatasetConfig] | StoredConfig, BeforeValidator(_source)]
 
@@ -335,6 +347,16 @@ def data_options(config: Config, *left_out: str) -> dict[str, Any]:
     """
     excluded = {"name", "split", *left_out}
     return config.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude=excluded)
+
+
+def dataset_words(data: DatasetConfig) -> str:
+    """Return a data set as words, such as `scenes, test, size 200`."""
+    return ", ".join(filter(None, (data.name, data.split, option_words(data_options(data)))))
+
+
+def changed(data: DatasetConfig, **values: Any) -> DatasetConfig:
+    """Return the config of a data set with some values changed."""
+    return validate(type(data), data.model_dump(mode="json") | values, f"data set {data.name}")
 
 
 def fresh_names(models: Iterable[EncoderConfig | None]) -> list[str]:

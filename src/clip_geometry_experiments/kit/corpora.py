@@ -142,7 +142,7 @@ def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int
     Raises:
         InputError: If `size` exceeds the context of the tokenizer's model.
     """
-    from clip_geometry_experiments.kit.hidden_states.rows import in_sub_words
+    from clip_geometry_experiments.kit.hidden_states import in_sub_words
 
     if size > tokenizer.model_max_length:
         raise InputError(f"window is {size}, but the tokenizer's model reads {tokenizer.model_max_length} sub-words")

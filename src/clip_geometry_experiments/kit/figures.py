@@ -14,8 +14,8 @@ from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.origin import Row
 from clip_geometry.display.style import DASHED, DOTTED, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import Drawing
 
 # Tol 2021, muted: distinguishable with every common color vision deficiency; no modality has these colors
 WINE, INDIGO, GREEN, ROSE, CYAN = "#882255", "#332288", "#117733", "#CC6677", "#88CCEE"
@@ -42,6 +42,7 @@ class PanelCurve(NamedTuple):
         line: Line style.
         gid: The `gid` of the drawn line.
         style: More options of `Axes.plot`.
+        errors: (states,) lengths of bars above and below the values; None for no bars.
     """
 
     x: Sequence[float] | NDArray[Any]
@@ -51,6 +52,7 @@ class PanelCurve(NamedTuple):
     line: Any = "-"
     gid: str = ""
     style: Mapping[str, Any] = {}
+    errors: NDArray[np.float64] | None = None
 
 
 class Panel(NamedTuple):
@@ -123,7 +125,8 @@ def panels_figure(
         axes.set_xlabel(xlabel)
         axes.tick_params(labelbottom=True)
         if not log_steps:
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            whole = all((np.mod(curve.x, 1) == 0).all() for panel in panels for curve in panel.curves)
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
     if legend is not None:
         handles = {label: line for axes in grid for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
         figure.legend(list(handles.values()), list(handles), loc="outside upper left", **legend)
@@ -132,9 +135,13 @@ def panels_figure(
 
 def _draw(axes: Axes, panel: Panel) -> None:
     """Draw the curves of a panel; curves over several seeds are shown as mean and standard deviation."""
-    for k, (x, values, color, label, line, gid, style) in enumerate(panel.curves):
+    for k, (x, values, color, label, line, gid, style, errors) in enumerate(panel.curves):
         mean = values if values.ndim == 1 else values.mean(axis=0)
-        axes.plot(x[: len(mean)], mean, color=color, label=label, linestyle=line, gid=gid, **style)
+        drawn: Any = {"color": color, "label": label, "linestyle": line, "gid": gid, **style}
+        if errors is None:
+            axes.plot(x[: len(mean)], mean, **drawn)
+        else:
+            axes.errorbar(x, mean, yerr=errors, elinewidth=0.9, **drawn)
         if values.ndim == 2:
             band = (mean - deviation(values), mean + deviation(values))
             axes.fill_between(x[: len(mean)], *band, color=color, alpha=0.25, linewidth=0)

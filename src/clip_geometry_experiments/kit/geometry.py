@@ -23,7 +23,7 @@ from clip_geometry.transforms.pipeline import Pipeline
 from clip_geometry_experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry_experiments.kit.maps import moved
 from clip_geometry_experiments.kit.stored import SplitConfig, check_sources, part_of
-from clip_geometry_experiments.report.gallery import Drawing, draw_figures
+from clip_geometry_experiments.report.figures import Drawing, draw_figures
 
 StandardFigure = Literal["singular_directions", "cosine_distributions"]
 FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)

@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import silhouette
@@ -24,7 +23,7 @@ from clip_geometry.results import Record, Row
 from clip_geometry.rows.arguments import flag
 from clip_geometry.rows.matrix import Rows, about, as_aligned, mean_row, total
 from clip_geometry.steps import Step
-from clip_geometry_experiments.kit.base import read_explanations
+from clip_geometry_experiments.kit.base import changed, read_explanations
 
 BLOCK = 1024  # rows and columns of the distances in one block
 
@@ -245,12 +244,6 @@ def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> 
     target = first_target if language == source else language
     pair = {"pair": f"{target}-{source}"} if "pair" in type(data).model_fields else {}
     return changed(data, language=source, **pair), changed(data, language=language, **pair)
-
-
-def changed(data: DatasetConfig, **values: Any) -> DatasetConfig:
-    """Return the config of a data set with some values changed."""
-    settings = data.model_dump(mode="json") | values
-    return validate(type(data), settings, f"{data.name} in {settings['language']!r}")
 
 
 def spoken(language: str) -> str:

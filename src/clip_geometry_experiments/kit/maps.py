@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from clip_geometry.config import Config, validate
+from clip_geometry.config import Config
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.display.origin import model_words
 from clip_geometry.embeddings import Embeddings, pair_of
@@ -23,7 +23,17 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.steps import ANY, parse_pipeline, transforms
 from clip_geometry.transforms.pipeline import Pipeline
-from clip_geometry_experiments.kit.base import Cell, Experiment, Model, Probe, RunConfig, Source, Steps
+from clip_geometry_experiments.kit.base import (
+    Cell,
+    Experiment,
+    Model,
+    Probe,
+    RunConfig,
+    Source,
+    Steps,
+    changed,
+    distinct,
+)
 from clip_geometry_experiments.kit.figures import draw_maps, map_sentences
 from clip_geometry_experiments.kit.stored import StoredConfig, StoredProbe, check_sources, class_prompts
 
@@ -74,7 +84,7 @@ class MapsConfig(RunConfig):
     SCORED: ClassVar[tuple[str, ...]]  # roles that every map is scored on, or that the score needs
 
     model: Model | None = None
-    maps: tuple[MapConfig, ...] = Field(min_length=1)
+    maps: Annotated[tuple[MapConfig, ...], Field(min_length=1), distinct("maps", "row")]
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
@@ -96,11 +106,7 @@ class MapsConfig(RunConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        """Check that maps have distinct names and that the data on which they are fitted are set."""
-        names = [config.row for config in self.maps]
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"two maps are called {name!r}; give every row its own name")
+        """Check that the data on which maps are fitted are set."""
         for config in self.maps:
             if config.fit_on is not None and config.fit_on not in self.sources:
                 known = ", ".join(self.ROLES)
@@ -299,8 +305,7 @@ class ProbeConfig(MapsConfig):
             if (stored := getattr(self.probe, split)) is None:
                 raise InputError(f"the probe {self.probe.name} has no {split} embeddings; set probe.{split}")
             return stored
-        values = self.probe.model_dump(mode="json") | {"split": split}
-        return validate(type(self.probe), values, f"probe {self.probe.name}")
+        return changed(self.probe, split=split)
 
 
 class PromptedConfig(ProbeConfig):

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.measuring.records import named
 from clip_geometry.measuring.views import origin_of
@@ -16,7 +15,7 @@ from clip_geometry.results import Record, Row
 from clip_geometry.search.held_out import search_index
 from clip_geometry.search.mixed_index import MixedIndex
 from clip_geometry.search.repairs import Repair, make_repair, repairs
-from clip_geometry_experiments.kit.base import Source, experiments
+from clip_geometry_experiments.kit.base import Source, changed, distinct, experiments
 from clip_geometry_experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved, seen_and_held_out
 from clip_geometry_experiments.kit.stored import StoredConfig
 from clip_geometry_experiments.maps.figures import draw, sentences, share_error
@@ -67,7 +66,7 @@ class HeldOutMapsConfig(MapsConfig):
     ROLES: ClassVar = ("pairs", "scored")
     SCORED: ClassVar = ("scored", "pairs")
 
-    maps: tuple[MapLine, ...] = Field(min_length=1)  # pyright: ignore[reportIncompatibleVariableOverride]
+    maps: Annotated[tuple[MapLine, ...], Field(min_length=1), distinct("maps", "row")]  # pyright: ignore
     scored: Source
     pairs: Source
     prompt: str | None = None
@@ -86,8 +85,7 @@ class HeldOutMapsConfig(MapsConfig):
     def prompted(self) -> DatasetConfig:
         """The scored data set with one prompt per class instead of captions."""
         assert not isinstance(self.scored, StoredConfig)
-        values = self.scored.model_dump(mode="json") | {"prompt": self.prompt}
-        return validate(type(self.scored), values, f"scored {self.scored.name}")
+        return changed(self.scored, prompt=self.prompt)
 
     @classmethod
     def data_fields(cls) -> set[str]:

@@ -7,7 +7,7 @@ from clip_geometry.display.numbers import as_number, brief, percent
 from clip_geometry.display.origin import Row
 from clip_geometry.display.style import COLOR, INK, MARKER, SECOND
 from clip_geometry_experiments.kit.figures import map_dots, map_sentences
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.report.figures import Drawing
 
 Key = tuple[str, str, str]  # measure, modality, classes
 

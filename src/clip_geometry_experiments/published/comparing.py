@@ -9,11 +9,11 @@ import json
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from clip_geometry.results import ORIGIN, Row
-from clip_geometry_experiments.published.ledger import LedgerEntry, Scalar, Variant, Where, all_entries
+from clip_geometry_experiments.published.ledger import LedgerEntry, Ours, Scalar, Variant, Where, all_entries
 
 # rows that agree in these fields, except for the seeds, are one number
 IDENTITY = (*ORIGIN, "measure", "at", "n", "d", "command")
@@ -21,57 +21,7 @@ SEEDS = ("seed", "*.seed")
 ERRORS = 2  # a difference within this many standard errors is not significant
 
 
-@dataclass(frozen=True)
-class Ours:
-    """One of our values, in the published unit.
-
-    Args:
-        row: The result row; if several rows were averaged, the first of them.
-        variant: The variant of the published number.
-        value: The value.
-        error: Its standard error, or the standard deviation over seeds if `seeds` > 1. None if it is 0 or unknown, such
-            as for a number that pools all seeds.
-        unlike: The fields that differ from the paper's setup; `setup` if the source does not describe its setup.
-        seeds: Number of rows that were averaged.
-        null: The null value.
-        limit: One-sided 95% limit of a share of 0 or 1, whose estimated error is 0. Then `error` is half of the
-            distance from the value to the limit. None for other values.
-    """
-
-    row: Row
-    variant: Variant
-    value: float
-    error: float | None
-    unlike: tuple[str, ...]
-    seeds: int = 1
-    null: float | None = None
-    limit: float | None = None
-
-    @property
-    def comparable(self) -> bool:
-        """Whether the value comes from the paper's own setup."""
-        return not self.unlike
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A published number and our values for it."""
-
-    entry: LedgerEntry
-    ours: tuple[Ours, ...]
-
-    @property
-    def comparable(self) -> bool:
-        """Whether the paper's own setup was run."""
-        return any(each.comparable for each in self.ours)
-
-    def agrees(self, ours: Ours) -> bool:
-        """Return whether our value equals the published number when rounded to the printed decimals."""
-        printed = self.entry.published
-        return printed.value is not None and round(ours.value, printed.decimals) == printed.value
-
-
-def compare(rows: Iterable[Row], run: str, among: Sequence[LedgerEntry] | None = None) -> list[Compared]:
+def compare(rows: Iterable[Row], run: str, among: Sequence[LedgerEntry] | None = None) -> list[LedgerEntry]:
     """Compare the rows of a run with the published numbers.
 
     Args:
@@ -82,9 +32,9 @@ def compare(rows: Iterable[Row], run: str, among: Sequence[LedgerEntry] | None =
     Returns:
         One item for every entry whose rule names this run, even if no row matches it.
     """
-    valued = [(row, flat(row)) for row in rows if _has_value(row)]
+    valued = [(row, flat(row)) for row in rows if row.get("value") is not None]
     entries = all_entries() if among is None else among
-    return [Compared(entry, _ours(entry, valued)) for entry in entries if run in entry.runs]
+    return [replace(entry, ours=_ours(entry, valued)) for entry in entries if run in entry.runs]
 
 
 def selected(rows: Iterable[Row], run: str) -> list[Row]:
@@ -95,7 +45,7 @@ def selected(rows: Iterable[Row], run: str) -> list[Row]:
         run: The name of the run.
     """
     wheres = [variant.where for entry in all_entries() if run in entry.runs for variant in entry.variants]
-    return [row for row in rows if _has_value(row) and any(matches(flat(row), where) for where in wheres)]
+    return [row for row in rows if row.get("value") is not None and any(matches(flat(row), where) for where in wheres)]
 
 
 def _ours(entry: LedgerEntry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tuple[Ours, ...]:
@@ -155,26 +105,20 @@ def _key(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, sort_keys=True, default=str)
 
 
-def _has_value(row: Row) -> bool:
-    value = row.get("value")
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with nested keys joined by dots and the pipeline as text.
 
     {"at": {"split": "test"}, "pipeline": [a, b]} becomes {"at.split": "test", "pipeline": "a,b"}.
     """
-    fields = {key: value for key, value in _fields(row, "") if value is not None}
-    return fields | {"pipeline": ",".join(map(str, row.get("pipeline") or ()))}
+    return dict(_fields(row, "")) | {"pipeline": ",".join(map(str, row.get("pipeline") or ()))}
 
 
 def _fields(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of nested mappings, with dotted keys."""
+    """Yield the fields of nested mappings that are not None, with dotted keys."""
     for key, part in value.items():
         if isinstance(part, Mapping):
             yield from _fields(part, f"{prefix}{key}.")
-        else:
+        elif part is not None:
             yield f"{prefix}{key}", json.dumps(part) if isinstance(part, list | tuple) else part
 
 

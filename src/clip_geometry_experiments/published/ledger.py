@@ -5,7 +5,7 @@ The rules say which of our rows a number is compared with, or why there are none
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +14,11 @@ import yaml
 from pydantic import Field
 
 from clip_geometry.config import Config, read_yaml, validate
+from clip_geometry.results import Row
 from clip_geometry_experiments.run.config import PUBLISHED, shipped_configs
 
 FOLDER = Path(__file__).parent
 FILE = FOLDER / "published.yaml"
-ABOUT_PAPER = ("title", "reference", "models")  # keys of a paper that are not names of tables
 
 Scalar = bool | int | float | str | None
 Where = dict[str, Scalar | tuple[Scalar, ...]]
@@ -42,71 +42,11 @@ class Paper:
     reference: str
 
 
-@dataclass(frozen=True)
-class Published:
-    """A published number or statement.
-
-    Args:
-        paper: Name of the paper.
-        section: Table of the number.
-        keys: The labels of the number, row first.
-        text: The number as printed.
-        value: Its value; None for words.
-        reach: What is needed to check it ("real", "proxy", "online"); "" if the file does not say.
-    """
-
-    paper: str
-    section: str
-    keys: tuple[str, ...] = ()
-    text: str = ""
-    value: float | None = None
-    reach: str = ""
-
-    @property
-    def path(self) -> str:
-        """The section and the labels, joined by dots."""
-        return ".".join((self.section, *self.keys))
-
-    @property
-    def shown(self) -> str:
-        """The text as printed; a number has a typographic minus."""
-        return self.text if self.value is None else self.text.replace("-", "−")
-
-    @property
-    def decimals(self) -> int:
-        """The number of printed decimals: 2 for 66.40."""
-        return len(self.text.partition(".")[2])
-
-
 @cache
 def papers() -> dict[str, Paper]:
     """Return the papers with numbers by name, in the order of the file."""
     parts = read_yaml(FILE).items()
     return {name: Paper(name, part["title"], part["reference"]) for name, part in parts if "title" in part}
-
-
-@cache
-def published(paper: str) -> tuple[Published, ...]:
-    """Return every leaf of a paper's tables, in the order of the file.
-
-    The positions in a list are labeled "0", "1", ….
-    """
-    text = FILE.read_text(encoding="utf-8")
-    tables = yaml.load(text, Loader=yaml.BaseLoader)[paper]  # values are strings, so that 0.00 keeps its digits
-    named = ((name, node) for name, node in tables.items() if name not in ABOUT_PAPER)
-    return tuple(leaf for name, node in named for leaf in _leaves(Published(paper, name), node))
-
-
-def _leaves(place: Published, node: Any) -> Iterator[Published]:
-    """Yield the published numbers and words in the YAML tree below a place."""
-    if isinstance(node, str):
-        is_number = re.fullmatch(r"-?\d+(\.\d+)?", node)
-        yield replace(place, text=node, value=float(node) if is_number else None)
-        return
-    children = {str(k): child for k, child in enumerate(node)} if isinstance(node, list) else dict(node)
-    place = replace(place, reach=children.pop("reach", place.reach))
-    for key, child in children.items():
-        yield from _leaves(replace(place, keys=(*place.keys, key)), child)
 
 
 # --- the rules
@@ -269,24 +209,83 @@ def combined(rules: Sequence[Rule]) -> Rule:
 
 
 @dataclass(frozen=True)
-class LedgerEntry:
-    """A published number and its rule.
+class Ours:
+    """One of our values, in the published unit.
 
     Args:
-        published: The number.
+        row: The result row; if several rows were averaged, the first of them.
+        variant: The variant of the published number.
+        value: The value.
+        error: Its standard error, or the standard deviation over seeds if `seeds` > 1. None if it is 0 or unknown, such
+            as for a number that pools all seeds.
+        unlike: The fields that differ from the paper's setup; `setup` if the source does not describe its setup.
+        seeds: Number of rows that were averaged.
+        null: The null value.
+        limit: One-sided 95% limit of a share of 0 or 1, whose estimated error is 0. Then `error` is half of the
+            distance from the value to the limit. None for other values.
+    """
+
+    row: Row
+    variant: Variant
+    value: float
+    error: float | None
+    unlike: tuple[str, ...]
+    seeds: int = 1
+    null: float | None = None
+    limit: float | None = None
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the value comes from the paper's own setup."""
+        return not self.unlike
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A published number or statement, its rule, and our values for it.
+
+    Args:
+        paper: Name of the paper.
+        section: Table of the number.
+        keys: The labels of the number, row first.
+        text: The number as printed.
+        value: Its value; None for words.
+        reach: What is needed to check it ("real", "proxy", "online"); "" if the file does not say.
         title: The title of its section.
         label: The number in words: "CLIP, I1 of texts".
         rule: The combined rule.
         causes: The causes of its section and labels.
         notes: The notes of its section and labels.
+        ours: Our values, once it was compared.
     """
 
-    published: Published
-    title: str
-    label: str
-    rule: Rule
+    paper: str
+    section: str
+    keys: tuple[str, ...] = ()
+    text: str = ""
+    value: float | None = None
+    reach: str = ""
+    title: str = ""
+    label: str = ""
+    rule: Rule = field(default_factory=Rule)
     causes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    ours: tuple[Ours, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The section and the labels, joined by dots."""
+        return ".".join((self.section, *self.keys))
+
+    @property
+    def shown(self) -> str:
+        """The text as printed; a number has a typographic minus."""
+        return self.text if self.value is None else self.text.replace("-", "−")
+
+    @property
+    def decimals(self) -> int:
+        """The number of printed decimals: 2 for 66.40."""
+        return len(self.text.partition(".")[2])
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -310,6 +309,15 @@ class LedgerEntry:
         config = next(iter(self.rule.config), "")
         return f"clip-geometry run {config} --published" if config and _has_own_setup(config) else ""
 
+    @property
+    def comparable(self) -> bool:
+        """Whether the paper's own setup was run."""
+        return any(ours.comparable for ours in self.ours)
+
+    def agrees(self, ours: Ours) -> bool:
+        """Return whether our value equals the published number when rounded to the printed decimals."""
+        return self.value is not None and round(ours.value, self.decimals) == self.value
+
 
 @cache
 def _has_own_setup(config: str) -> bool:
@@ -319,19 +327,39 @@ def _has_own_setup(config: str) -> bool:
 
 @cache
 def entries(paper: str) -> tuple[LedgerEntry, ...]:
-    """Return one entry for every number of a paper, in the order of published.yaml."""
+    """Return every leaf of a paper's tables, in the order of published.yaml.
+
+    The positions in a list are labeled "0", "1", ….
+    """
+    text = FILE.read_text(encoding="utf-8")
+    tables = yaml.load(text, Loader=yaml.BaseLoader)[paper]  # values are strings, so that 0.00 keeps its digits
     sections = ledger(paper).sections
-    return tuple(_entry(leaf, sections[leaf.section]) for leaf in published(paper))
+    return tuple(
+        _with_rule(leaf, section)
+        for name, section in ((name, sections[name]) for name in tables if name in sections)
+        for leaf in _leaves(LedgerEntry(paper, name, title=section.title), tables[name])
+    )
 
 
-def _entry(leaf: Published, section: SectionRule) -> LedgerEntry:
-    """Return the ledger entry of a published number, with the rules of its section, row and column combined."""
+def _leaves(place: LedgerEntry, node: Any) -> Iterator[LedgerEntry]:
+    """Yield the published numbers and words in the YAML tree below a place."""
+    if isinstance(node, str):
+        is_number = re.fullmatch(r"-?\d+(\.\d+)?", node)
+        yield replace(place, text=node, value=float(node) if is_number else None)
+        return
+    children = {str(k): child for k, child in enumerate(node)} if isinstance(node, list) else dict(node)
+    place = replace(place, reach=children.pop("reach", place.reach))
+    for key, child in children.items():
+        yield from _leaves(replace(place, keys=(*place.keys, key)), child)
+
+
+def _with_rule(leaf: LedgerEntry, section: SectionRule) -> LedgerEntry:
+    """Return a published number with the rules of its section, row and column combined."""
     # labels are row first, and the rule of a row takes precedence over that of a column
     rules = [section, *(section.labels[key] for key in reversed(leaf.keys) if key in section.labels)]
     by_label: Where = {field: key for field, key in zip(section.match, leaf.keys, strict=False) if field}
-    return LedgerEntry(
+    return replace(
         leaf,
-        title=section.title,
         label=", ".join(section.names.get(key, key) for key in leaf.keys) or section.title,
         rule=combined([Rule(where=by_label), *rules]),
         causes=tuple(rule.cause for rule in rules if rule.cause),

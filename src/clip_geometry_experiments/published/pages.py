@@ -4,6 +4,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -12,15 +13,14 @@ from clip_geometry.display.numbers import MISSING, plus_minus, to_error
 from clip_geometry.display.words import filled, render
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry_experiments.published.claims import VERDICTS, Judged, judge
-from clip_geometry_experiments.published.comparing import Compared, compare, flat, matches
-from clip_geometry_experiments.published.ledger import entries, ledger, papers
-from clip_geometry_experiments.published.tables import tables
+from clip_geometry_experiments.published.comparing import compare, flat, matches
+from clip_geometry_experiments.published.ledger import LedgerEntry, entries, ledger, papers
+from clip_geometry_experiments.published.tables import VERDICTS, Judged, judge, tables
 
 HERE = Path(__file__).parent
 
 
-def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Compared]:
+def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[LedgerEntry]:
     """Return a comparison for every published number, with the recorded values of all runs. Untrained models come last.
 
     Args:
@@ -32,7 +32,7 @@ def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Compare
         compared = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
         values = [ours for line in compared for ours in line.ours]
         values.sort(key=lambda ours: "/fresh" in str(ours.row.get("model")))
-        lines.append(Compared(entry, tuple(values)))
+        lines.append(replace(entry, ours=tuple(values)))
     return lines
 
 
@@ -56,10 +56,10 @@ def paper_pages(
     for paper in papers().values():
         rules = ledger(paper.name)
         lines = all_lines(paper.name, recorded)
-        by_path = {line.entry.published.path: line for line in lines}
+        by_path = {line.path: line for line in lines}
         own = sum(line.comparable for line in lines)
         others = sum(bool(line.ours) for line in lines) - own
-        reasons = sum(bool(line.entry.rule.reason) for line in lines)
+        reasons = sum(bool(line.rule.reason) for line in lines)
         judged = [
             judge(claim.model_copy(update={"text": filled(claim.text, ours=ours)}), by_path) for claim in rules.claims
         ]

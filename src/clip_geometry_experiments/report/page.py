@@ -16,7 +16,7 @@ from clip_geometry.display.origin import Row, Run, heading, places, runs
 from clip_geometry.display.words import html_templates, security_policy
 from clip_geometry.files import write_atomically
 from clip_geometry.measuring.table import couples, matrices, numbers_table, verdict
-from clip_geometry_experiments.report.gallery import FigureEntry
+from clip_geometry_experiments.report.figures import FigureEntry
 
 MAX_SENTENCES = 3  # in a section's summary; the others are collapsed below it
 MAX_RUNS_IN_BRIEF = 4  # beyond this, the runs of a sweep are only in the table
@@ -80,7 +80,7 @@ def render_report(
     environment.filters.update(
         facts=facts,
         anchor=anchor,
-        references=_references,
+        linked=_linked,
         beside=beside,
         data_uri=lambda svg: f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}",
     )
@@ -186,13 +186,12 @@ def _explained(rows: Iterable[Row], explanations: Mapping[str, Explanation]) -> 
     return [(group, list(groups[group].values())) for group in sorted(groups, key=group_order)]
 
 
-def _references(text: str) -> list[tuple[str, str]]:
-    """Return the pieces of a reference, each with its address, or "" for plain text."""
-    pieces = []
-    end = 0
-    for match in _REFERENCE.finditer(text):
+def _linked(reference: str) -> Markup:
+    """Return a reference with links of its addresses, DOIs and arXiv numbers."""
+
+    def link(match: re.Match[str]) -> Markup:
         scheme, _, rest = match[0].partition(":")
-        resolver = _RESOLVERS.get(scheme.lower())
-        pieces += [(text[end : match.start()], ""), (match[0], resolver + rest if resolver else match[0])]
-        end = match.end()
-    return [piece for piece in (*pieces, (text[end:], "")) if piece[0]]
+        address = _RESOLVERS[scheme.lower()] + rest if scheme.lower() in _RESOLVERS else match[0]
+        return Markup('<a href="{}" rel="noreferrer">{}</a>').format(Markup(address), Markup(match[0]))
+
+    return Markup(_REFERENCE.sub(link, escape(reference)))

@@ -52,7 +52,7 @@ def run(
         print(printable(f"report: {report}"))
         return
 
-    from clip_geometry_experiments.run.own_setup import RECORDED, own_setups, run_papers, statement
+    from clip_geometry_experiments.run.runner import RECORDED, own_setups, run_papers, statement
 
     statement(own_setups(config)).print()
     reports, failed = run_papers(config, changes, runs=expanded(runs), device=device, command=command)

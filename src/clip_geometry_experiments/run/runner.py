@@ -1,8 +1,9 @@
-"""Runs a config: plans its cells, skips finished cells, and writes the records and the report."""
+"""Runs a config, or the configs of a paper: plans cells, skips finished ones, and writes the records and the report."""
 
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,18 @@ from pydantic import Field
 
 from clip_geometry.catalog import descriptions
 from clip_geometry.config import Config, digest, read_yaml, validate
+from clip_geometry.display.table import Table, TableColumn
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
+from clip_geometry.paths import expanded
 from clip_geometry.progress import note, progress
-from clip_geometry.registry import InputError, did_you_mean, library_versions
+from clip_geometry.registry import InputError, did_you_mean, library_versions, listed, shown
 from clip_geometry.results import CELLS, Results, Row
 from clip_geometry_experiments.kit.base import Experiment, RunFolder, experiments
+from clip_geometry_experiments.kit.training import remove_finished_checkpoints
+from clip_geometry_experiments.published.recorded import record_run
 from clip_geometry_experiments.published.tables import beside
 from clip_geometry_experiments.report.page import Section, write_report
-from clip_geometry_experiments.run.config import PUBLISHED, SMOKE, expand_sweep, find_config
+from clip_geometry_experiments.run.config import PUBLISHED, SMOKE, expand_sweep, find_config, shipped_configs
 from clip_geometry_experiments.run.parts import PAGE, change, spread
 
 
@@ -176,7 +181,9 @@ def run(
                 if key not in finished:
                     advance.now(names[key])
                     results.append(key, cell.compute())  # each cell is written as soon as it is done
+                    remove_finished_checkpoints(workspace.folder)
                     advance(1)
+        remove_finished_checkpoints(workspace.folder)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
         own = {name: text for experiment in chain(*parts) for name, text in experiment.explanations.items()}
         sections = []
@@ -225,3 +232,99 @@ def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Pat
         figures=figures,
         fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
     )
+
+
+# --- the papers' own setups
+
+RECORDED = "reproduction"  # folder inside the folder of all runs, like docs/reproduction
+
+
+def needs_of(path: Path) -> Needs | None:
+    """Return what the paper's own setup of a config needs; None if the config does not have that setup."""
+    section = read_yaml(path).get(PUBLISHED)
+    if not isinstance(section, dict):
+        return None
+    return validate(Needs, {key: section[key] for key in Needs.model_fields if key in section}, f"{path}: {PUBLISHED}")
+
+
+def own_setups(given: str | Path) -> dict[Path, Needs]:
+    """Return the configs that have the paper's own setup, with what they need.
+
+    Args:
+        given: One config, or a folder of configs such as `tyshchuk2023`.
+
+    Raises:
+        InputError: If no config has such a setup.
+    """
+    folder = expanded(given)
+    name = Path(given).as_posix().removeprefix("configs/").rstrip("/")
+    paths = [path for known, path in shipped_configs().items() if known.startswith(f"{name}/")]
+    if folder.is_dir():
+        paths = sorted(folder.glob("*.yaml"))
+    needs = {path: needs_of(path) for path in paths or [find_config(given)]}
+    setups = {path: of_config for path, of_config in needs.items() if of_config}
+    if not setups:
+        raise InputError(f"{shown(given)} has no config with a section '{PUBLISHED}', the setup of a paper")
+    return setups
+
+
+def statement(setups: Mapping[Path, Needs]) -> Table:
+    """Return a table of what the runs download, what has to be fetched beforehand, and how long they take."""
+    rows, downloads, fetched = [], {}, {}
+    for path, needs in setups.items():
+        downloads |= needs.downloads
+        fetched |= needs.fetch
+        rows.append([path.stem, listed(needs.downloads), listed(needs.fetch), f"{needs.hours:g}"])
+    hours = sum(needs.hours for needs in setups.values())
+    sizes = [
+        f"{name}: {'size unknown' if size is None else f'{size:g} GB'}"
+        for name, size in {**downloads, **fetched}.items()
+    ]
+    total = (
+        f"{len(setups)} configs in the paper's own setup: up to {_sum(downloads):.3g} GB of downloads, "
+        f"{_sum(fetched):.3g} GB to fetch before (docs/data.md), about {hours:.2g} hours on one GPU"
+    )
+    columns = (
+        TableColumn("config"),
+        TableColumn("downloads"),
+        TableColumn("to fetch before"),
+        TableColumn("hours", "number"),
+    )
+    return Table(columns, {"": rows}, verdict=[total], legend=[*sizes, "hours: estimated, not measured"])
+
+
+def _sum(sizes: Mapping[str, float | None]) -> float:
+    return sum(filter(None, sizes.values()))
+
+
+def run_papers(
+    given: str | Path, overrides: Mapping[str, Any], *, runs: Path, device: str, command: str
+) -> tuple[list[Path], list[str]]:
+    """Run one config, or all of a folder, in the paper's own setup, and record rows that match published numbers.
+
+    Calling it again continues. A config that cannot run, for example because its data are missing, does not stop the
+    others.
+
+    Args:
+        given: A config or a folder of configs, as a path or a name of the package.
+        overrides: New values by dotted key, which apply to every config.
+        runs: Folder of all runs. The recorded rows go to the folder `reproduction` in it.
+        device: The device, as in `run`.
+        command: The command shown in the reports.
+
+    Returns:
+        The paths of the reports, and the names of the configs that did not run; a note was printed with the reason.
+    """
+    reports, failed = [], []
+    for path in own_setups(given):
+        note(f"{path.stem}, in the paper's own setup")
+        try:
+            report = run(path, overrides, published=True, runs=runs, device=device, command=command)
+        except InputError as error:
+            note(f"{path.stem} did not run: {error}")
+            failed.append(path.stem)
+            continue
+        reports.append(report)
+        with suppress(InputError):  # no row matches a published number
+            record_run(report.parent, runs / RECORDED, label=PUBLISHED)
+    return reports, failed

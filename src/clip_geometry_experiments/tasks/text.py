@@ -1,4 +1,4 @@
-"""Classification of texts: GLUE, SNLI, SST-5, sentence polarity, captions of scenes, and the user's own tables."""
+"""Tasks of texts: GLUE, SNLI, SST-5, sentence polarity, captions of scenes, STS-B, SQuAD, and the user's own tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from clip_geometry.config import digest
 from clip_geometry.data.scenes import caption
 from clip_geometry.data.scenes.draw import COLOURS, SHAPES, sample
 from clip_geometry.data.scenes.draw import labels as scene_labels
 from clip_geometry.data.tables import Table, read_table
+from clip_geometry.io.reading import parsed_number
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry_experiments.tasks import base
 
@@ -238,3 +240,119 @@ def load_table(config: TableConfig) -> base.Task:
 
 
 base.tasks.add("table", base.TaskEntry(TableConfig, load_table))
+
+
+@dataclass(frozen=True, eq=False)
+class TargetTask:
+    """Pairs of texts whose targets are not classes: sentences with a score, or questions with an answer in a passage.
+
+    Attributes:
+        name: Name of the task.
+        texts: The pairs: two sentences, or a question and its passage.
+        targets: (n,) scores, float64, or the index of the first character of the first answer in the passage, int64.
+        revision: Hash that changes if a text or a target changes.
+        answers: The accepted answers to each question.
+        dropped: Number of pairs without a target, which are left out.
+    """
+
+    name: str
+    texts: tuple[tuple[str, str], ...]
+    targets: np.ndarray
+    revision: str
+    answers: tuple[tuple[str, ...], ...] = ()
+    dropped: int = 0
+
+
+class StsbConfig(base.FileTaskConfig):
+    """Options of STS-B from GLUE (Cer et al. 2017): the similarity of two sentences from 0 to 5.
+
+    Attributes:
+        split: "train" or "validation"; the labels of the test set are not public.
+    """
+
+    SPLITS = ("train", "validation")
+    split: str = "train"
+
+
+def load_stsb(config: StsbConfig) -> TargetTask:
+    """Load the scored pairs.
+
+    Raises:
+        InputError: If a score is outside 0 to 5, or if all scores are equal.
+    """
+    table = base.published_table(config, f"text/glue/stsb_{config.split}.parquet", ("nyu-mll/glue", "stsb"))
+    base.require_columns(table, (*SENTENCES, "label"))
+    labels: list[float | None] = []
+    for row, cell in enumerate(table.values("label"), start=1):
+        if cell in (None, "", -1, -1.0) or cell != cell:
+            labels.append(None)  # not scored
+            continue
+        try:
+            score = parsed_number(cell)
+        except (TypeError, ValueError):
+            score = float("nan")
+        if not 0 <= score <= 5:
+            raise InputError(f"row {row} of {table.path} has the score {cell!r}; expected a number from 0 to 5")
+        labels.append(score)
+    rows = base.spread([row for row, label in enumerate(labels) if label is not None], config.limit)
+    scores = np.array([labels[row] for row in rows], dtype=np.float64)
+    if len(np.unique(scores)) < 2:
+        raise InputError(f"all {len(scores)} scores in {table.path} are equal; expected scores from 0 to 5")
+    first, second = (texts_of(table, name) for name in SENTENCES)
+    texts = tuple((first[row], second[row]) for row in rows)
+    revision = digest([texts, scores.tolist()])
+    return TargetTask(config.name, texts, scores, revision, dropped=labels.count(None))
+
+
+base.tasks.add("stsb", base.TaskEntry(StsbConfig, load_stsb, "score"))
+
+
+SQUAD_COLUMNS = ("question", "context", "answers")
+
+
+class SquadConfig(base.FileTaskConfig):
+    """Options of SQuAD 1.1 (Rajpurkar et al. 2016): questions whose answer is a span of a passage.
+
+    Attributes:
+        split: "train" (87,599 questions) or "validation" (10,570 questions with several answers each).
+        path: A table with the columns question, context and answers {text, answer_start}.
+    """
+
+    SPLITS = ("train", "validation")
+    split: str = "train"
+
+
+def load_squad(config: SquadConfig) -> TargetTask:
+    """Load the questions that have an answer.
+
+    Raises:
+        InputError: If an answer is not at its position in the passage, or if there are no questions with an answer.
+    """
+    table = base.published_table(config, f"text/squad_{config.split}.parquet", ("rajpurkar/squad", None))
+    base.require_columns(table, SQUAD_COLUMNS)
+    questions = []
+    for question, passage, given in zip(*(table.values(name) for name in SQUAD_COLUMNS), strict=True):
+        try:
+            answers = [
+                (str(text), int(start)) for text, start in zip(given["text"], given["answer_start"], strict=True)
+            ]
+        except (KeyError, TypeError, ValueError):
+            raise InputError(
+                f"{table.path} has answers that are not two lists 'text' and 'answer_start' of equal length"
+            ) from None
+        for text, start in answers:
+            if not text or start < 0 or passage[start : start + len(text)] != text:
+                raise InputError(
+                    f"the answer {text!r} to {question!r} is not at character {start} of its passage; correct the file"
+                )
+        if answers:
+            questions.append(((question, passage), answers))
+    if not questions:
+        raise InputError(f"{table.path} holds no questions with an answer; expected at least one")
+    texts, answers = zip(*base.spread(questions, config.limit), strict=True)
+    starts = np.array([first[1] for first, *_ in answers], dtype=np.int64)
+    accepted = tuple(tuple(text for text, _ in of_question) for of_question in answers)
+    return TargetTask(config.name, texts, starts, digest([texts, answers]), accepted)
+
+
+base.tasks.add("squad", base.TaskEntry(SquadConfig, load_squad, "span"))

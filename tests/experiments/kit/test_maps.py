@@ -184,7 +184,7 @@ def test_generalization_is_the_mean_over_draws(tmp_path):
 @pytest.mark.parametrize(
     ("maps", "sentence"),
     [
-        ([RAW, RAW], "two maps are called 'raw'"),
+        ([RAW, RAW], "maps has 'raw' twice"),
         ([{"row": "w", "pipeline": ["whiten(2)[pooled]"]}], "the map 'w' has steps that learn; set fit_on"),
         ([{"row": "n", "fit_on": "pairs"}], "the map 'n' learns nothing, so fit_on = 'pairs' means nothing"),
         ([{**WHITEN, "fit_on": "pair"}], "the map 'whitened' is fitted on 'pair', which is not set"),

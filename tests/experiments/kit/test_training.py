@@ -12,16 +12,10 @@ from torch import nn
 
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
-from clip_geometry_experiments.kit.training import (
-    Checkpoint,
-    Trainer,
-    learning_rate,
-    remove_finished_checkpoints,
-)
-from clip_geometry_experiments.mickus2024.classify.config import DEFAULT
-from clip_geometry_experiments.mickus2024.classify.task import hold_out
+from clip_geometry_experiments.kit.training import Checkpoint, Trainer, learning_rate, remove_finished_checkpoints
+from clip_geometry_experiments.mickus2024.classify.task import DEFAULT, hold_out
 from clip_geometry_experiments.mickus2024.classify.training import ClassificationCallback
-from clip_geometry_experiments.studies.train_clip.measuring import ClipCallback
+from clip_geometry_experiments.studies.train_clip.training import ClipCallback
 from support import distillation, finetune, problems, train_clip
 
 

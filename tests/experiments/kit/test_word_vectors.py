@@ -83,15 +83,6 @@ def test_a_word_that_comes_twice_is_the_first_as_in_gensim(tmp_path, kind):
     assert np.array_equal(rows_of(path, ["a", "b", "c"]), VECTORS[[0, 1, 3]])
 
 
-def test_a_vector_that_is_not_finite_is_an_error_that_names_the_word(tmp_path):
-    for bad in ("nan", "inf"):
-        (tmp_path / "v.txt").write_text(f"cat 1 2\ndog 1 {bad}\nbus 3 70000\n")
-        expect(tmp_path / "v.txt", r"^the vector of 'dog' in v\.txt has NaN or infinity in fp32; leave", ["cat", "dog"])
-        assert rows_of(tmp_path / "v.txt", ["cat", "bus"]).tolist() == [[1, 2], [3, 70000]]
-    with pytest.raises(InputError, match=r"the vector of 'bus' in v\.txt has NaN or infinity in fp16"):
-        rows_of(tmp_path / "v.txt", ["cat", "bus"], precision="fp16")
-
-
 def test_the_revision_is_that_of_vectors_and_words(tmp_path):
     path, _ = write(tmp_path, "npy")
     config = resolve_encoder(f"words:{path}")
@@ -140,7 +131,7 @@ def test_binary_files_that_are_damaged(tmp_path):
     path.write_bytes(b"cat 1 2 3\n")
     expect(path, "does not begin with the number of its words and columns")
     path.write_bytes(b"999999999999999 300\ncat ")
-    expect(path, "announces 999999999999999 words of 300 columns, more than its 24 bytes hold")
+    expect(path, "ends after 0 of the 999999999999999 words")
     path.write_bytes(b"1" * 5000 + b" 3\ncat ")
     expect(path, "does not begin with the number of its words and columns")
 

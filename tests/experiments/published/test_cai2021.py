@@ -2,7 +2,7 @@
 
 import pytest
 
-from clip_geometry_experiments.cai2021.contextual.rows import LIDS, row, size_rows
+from clip_geometry_experiments.cai2021.contextual.measures import LIDS, row, size_rows
 from clip_geometry_experiments.published.comparing import compare
 
 
@@ -17,7 +17,7 @@ def rows_of(model, n, d, layer="mean", dataset="treebank", split="all", options=
 
 
 def lines(rows, run):
-    return {line.entry.published.path.partition(".")[2]: line for line in compare(rows, run) if line.ours}
+    return {line.path.partition(".")[2]: line for line in compare(rows, run) if line.ours}
 
 
 @pytest.mark.parametrize(

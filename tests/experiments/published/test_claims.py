@@ -4,19 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from clip_geometry_experiments.published.claims import VERDICTS, judge
-from clip_geometry_experiments.published.comparing import Compared, Ours
-from clip_geometry_experiments.published.ledger import (
-    Claim,
-    LedgerEntry,
-    Published,
-    Rule,
-    Variant,
-    entries,
-    ledger,
-    papers,
-)
+from clip_geometry_experiments.published.ledger import Claim, LedgerEntry, Ours, Rule, Variant, entries, ledger, papers
 from clip_geometry_experiments.published.pages import all_lines
+from clip_geometry_experiments.published.tables import VERDICTS, judge
 
 RULE = Rule(config=("x/y",), needs="a model", where={"measure": "m"})
 
@@ -25,17 +15,15 @@ def line(name, printed, *values, unlike=(), error=None, variants=("",)):
     """A published number with values of ours, one for each variant."""
     value = float(printed) if printed.replace("-", "").replace(".", "").isdigit() else None
     found = tuple(Variant(label=label) for label in variants)
-    entry = LedgerEntry(
-        Published("p", "t", (name,), printed, value), "T", name, RULE.model_copy(update={"variants": found})
-    )
     row = {"model": "M", "dataset": "D", "command": "clip-geometry run z"}
     ours = tuple(Ours(row, variant, value, error, unlike) for variant, value in zip(found, values, strict=False))
-    return Compared(entry, ours)
+    rule = RULE.model_copy(update={"variants": found})
+    return LedgerEntry("p", "t", (name,), printed, value, title="T", label=name, rule=rule, ours=ours)
 
 
 def verdict(*lines, **rule):
-    claim = Claim(text="c", numbers=tuple(each.entry.published.path for each in lines), **rule)
-    return judge(claim, {each.entry.published.path: each for each in lines})
+    claim = Claim(text="c", numbers=tuple(each.path for each in lines), **rule)
+    return judge(claim, {each.path: each for each in lines})
 
 
 @pytest.mark.parametrize(
@@ -107,8 +95,7 @@ def test_numbers_that_depend_on_n_have_an_order_only_where_n_is_equal(n):
     def of(name, printed, value, n, unlike=("n",)):
         rows = line(name, printed, value, unlike=unlike, error=0.1)
         ours = replace(rows.ours[0], row={"n": n})
-        entry = replace(rows.entry, rule=rows.entry.rule.model_copy(update={"depends_on_n": True}))
-        return Compared(entry, (ours,))
+        return replace(rows, rule=rows.rule.model_copy(update={"depends_on_n": True}), ours=(ours,))
 
     judged = verdict(of("a", "1.0", 5.0, 2000), of("b", "2.0", 9.0, n), says="order")
     assert judged.verdict == ("same order" if n == 2000 else "undecided")
@@ -151,7 +138,7 @@ def test_what_no_number_decides(holds, expected):
 @pytest.mark.parametrize("paper", papers())
 def test_every_paper_has_claims_that_can_be_judged_and_nothing_run_decides_none(paper):
     assert 5 <= len(ledger(paper).claims) <= 20
-    lines = {each.entry.published.path: each for each in all_lines(paper, {})}
+    lines = {each.path: each for each in all_lines(paper, {})}
     judged = [judge(claim, lines) for claim in ledger(paper).claims]
     assert {each.verdict for each in judged} <= {"not run here", "holds", "does not hold"} <= set(VERDICTS)
     assert all(each.run or each.needs for each in judged)
@@ -159,7 +146,7 @@ def test_every_paper_has_claims_that_can_be_judged_and_nothing_run_decides_none(
 
 @pytest.mark.parametrize("paper", papers())
 def test_a_claim_names_variants_of_published_numbers(paper):
-    labels = {each.published.path: [variant.label for variant in each.variants] for each in entries(paper)}
+    labels = {each.path: [variant.label for variant in each.variants] for each in entries(paper)}
     for claim in ledger(paper).claims:
         for name in (part for each in claim.numbers for part in each.split(" minus ")):
             path, _, label = name.partition("@")
@@ -170,7 +157,7 @@ def test_a_claim_names_variants_of_published_numbers(paper):
 def test_what_a_claim_says_is_what_was_printed(paper):
     """An order is of printed numbers, and the first is the lowest or highest of these; of a figure without numbers the
     words have to state it ("beats")."""
-    printed = {each.published.path: each.published for each in entries(paper)}
+    printed = {each.path: each for each in entries(paper)}
     for claim in (each for each in ledger(paper).claims if each.says not in ("", "above", "below")):
         names = [[part.partition("@")[0] for part in name.split(" minus ")] for name in claim.numbers]
         flat = [printed[part] for parts in names for part in parts]

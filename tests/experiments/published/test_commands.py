@@ -61,7 +61,7 @@ def commands():
     """Experiment and command of every entry with a setup of the paper's own."""
     found = {}
     for entry in all_entries():
-        if entry.published.paper == "tyshchuk2023" and entry.command:
+        if entry.paper == "tyshchuk2023" and entry.command:
             found.setdefault(entry.command, []).append(entry)
     return found
 
@@ -104,13 +104,11 @@ def test_one_config_yields_tables_1_to_4_of_the_authors_repository(clone):
     report = run(config, changes, runs=clone / "runs", device="cpu")
     rows = read_rows(report.parent)
     tables = ("table1_isotropy", "table2_clip_loss", "table3_zero_shot_cifar100", "table4_generalization")
-    wanted = [
-        entry for entry in all_entries() if entry.published.section in tables and "tyshchuk2023-authors" in entry.runs
-    ]
+    wanted = [entry for entry in all_entries() if entry.section in tables and "tyshchuk2023-authors" in entry.runs]
     assert len(wanted) == 12 + 10 + 15 + 6
     for line in compare(rows, "tyshchuk2023-authors", wanted):
-        assert line.ours, f"{line.entry.published.path}: no row stands beside it"
-        assert not min((set(ours.unlike) - {"n"} for ours in line.ours), key=len), line.entry.published.path
+        assert line.ours, f"{line.path}: no row stands beside it"
+        assert not min((set(ours.unlike) - {"n"} for ours in line.ours), key=len), line.path
     assert "Table 4: maps fitted on 50 known classes" in report.read_text()
 
 
@@ -132,6 +130,6 @@ def test_the_printed_command_is_the_paper_s_own_setup(command, tmp_path, monkeyp
     rows = [row for each in planned for cell in each.cells() for row in cell.compute()]
     for entry in commands()[command]:
         (line,) = compare(rows, entry.runs[0], [entry])
-        assert line.ours, f"{entry.published.path}: no row stands beside it"
+        assert line.ours, f"{entry.path}: no row stands beside it"
         best = min((set(ours.unlike) - {"n"} for ours in line.ours), key=len)
-        assert not best, f"{entry.published.path}: unlike in {sorted(best)}"
+        assert not best, f"{entry.path}: unlike in {sorted(best)}"

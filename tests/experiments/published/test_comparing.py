@@ -28,7 +28,7 @@ def row(measure="zero_shot.top_1", value=0.6309, row="CLIP", **fields):
 
 
 def line(rows, path="CLIP", run=RUN):
-    (found,) = [line for line in compare(rows, run) if line.entry.published.path.endswith(f".{path}")]
+    (found,) = [line for line in compare(rows, run) if line.path.endswith(f".{path}")]
     return found
 
 
@@ -91,7 +91,7 @@ def test_a_setup_that_the_source_does_not_name_is_not_the_paper_s_own():
     at = {"estimator": "isoscore_star", "zeta": 0.0}
     cloud = row("stability.bias", -0.5, dataset="Gaussian", n=64, at=at, model=None)
     (found,) = [each for each in compare([cloud], "rudman2024-stability") if each.ours]
-    assert found.entry.published.path == "figures.fig4"
+    assert found.path == "figures.fig4"
     assert found.ours[0].unlike == ("setup",) and not found.comparable
 
 

@@ -17,7 +17,7 @@ from clip_geometry.embedding.store import read_store
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.progress import quiet
 from clip_geometry_experiments.published.comparing import flat
-from clip_geometry_experiments.published.ledger import ledger, papers, published
+from clip_geometry_experiments.published.ledger import entries, ledger, papers
 from clip_geometry_experiments.published.pages import paper_pages
 from clip_geometry_experiments.published.recorded import read_recorded
 
@@ -27,7 +27,7 @@ MAPS = ("Procrustes", "LSTSQ")
 
 @pytest.fixture(scope="module")
 def number():
-    return {each.path: each.value for each in published("tyshchuk2023")}.__getitem__
+    return {each.path: each.value for each in entries("tyshchuk2023")}.__getitem__
 
 
 def test_the_halves_of_table_4_make_the_accuracy_of_table_3(number):
@@ -79,7 +79,7 @@ def test_of_rn101_least_squares_costs_less_than_procrustes(number):
 
 def test_what_is_said_of_pca_is_what_the_notebook_prints(number):
     text = text_of("In the authors' notebook, PCA")
-    values = {each.path: each.text for each in published("tyshchuk2023") if each.section == "notebook_pca"}
+    values = {each.path: each.text for each in entries("tyshchuk2023") if each.section == "notebook_pca"}
     images = [f"training.PCA-400 on CIFAR train{logits}" for logits in ("", ", cosine", ", negated distance")]
     for said, names in (
         ("In the notebook, {} is the accuracy for 400 components", images[:1]),
@@ -242,7 +242,7 @@ def test_unit_rows_of_the_untrained_model_without_biases():
 
 
 def mickus2024(start):
-    numbers = [each for each in published("mickus2024") if each.value is not None]
+    numbers = [each for each in entries("mickus2024") if each.value is not None]
     return [each.value for each in numbers if each.path == start or each.path.startswith(f"{start}.")]
 
 
@@ -260,7 +260,7 @@ def test_only_four_tags_fit_the_parameters_of_pos():
 
 def test_the_bounds_on_glue_are_those_of_table_3():
     """Rounded to three digits towards 0: −.8386 and −.9665 of the largest."""
-    rows = [each for each in published("mickus2024") if each.section == "table3_glue_correlations"]
+    rows = [each for each in entries("mickus2024") if each.section == "table3_glue_correlations"]
     for name, kind in (("r", "pearson"), ("rho", "spearman")):
         largest = max(each.value for each in rows if each.keys[-1] == name)
         (bound,) = mickus2024(f"correlations.glue_always_below.{kind}")
@@ -374,8 +374,8 @@ def test_of_an_untrained_model_and_of_few_images_ours_is_no_test(pages):
 @pytest.mark.parametrize("paper", papers())
 def test_a_decimal_of_a_claim_is_printed_or_asserted_here(paper):
     """Numbers of ours come from records, in {{ }}, or are asserted above."""
-    values = [each.value for each in published(paper) if each.value is not None]
-    source = " ".join([Path(__file__).read_text(encoding="utf-8"), *(each.text for each in published(paper))])
+    values = [each.value for each in entries(paper) if each.value is not None]
+    source = " ".join([Path(__file__).read_text(encoding="utf-8"), *(each.text for each in entries(paper))])
     for claim in ledger(paper).claims:
         for number in re.findall(r"\d+\.\d+", re.sub(r"{{.*?}}", "", claim.text, flags=re.DOTALL)):
             decimals = len(number.partition(".")[2])
@@ -394,7 +394,7 @@ SETTINGS = {"rudman2024": {"0.2", "0.8"}}  # ζ
 @pytest.mark.parametrize("paper", ["mickus2024", "rudman2024", "cai2021"])
 def test_a_decimal_of_a_finding_is_recorded_published_or_asserted(paper):
     """Numbers of ours come from records, in {{ }}; others are in the paper or in the test that is the evidence."""
-    printed = " ".join(each.text for each in published(paper))
+    printed = " ".join(each.text for each in entries(paper))
     for finding in ledger(paper).findings:
         prose = re.sub(r"{{.*?}}|{%.*?%}", "", f"{finding.title} {finding.text}", flags=re.DOTALL)
         tests = [ROOT / each.partition("::")[0] for each in finding.evidence if each.startswith("tests/")]

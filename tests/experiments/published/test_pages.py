@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.published.claims import VERDICTS
-from clip_geometry_experiments.published.ledger import entries, ledger, papers, published
+from clip_geometry_experiments.published.ledger import entries, ledger, papers
 from clip_geometry_experiments.published.pages import _recorded_text, paper_pages
 from clip_geometry_experiments.published.recorded import read_recorded
+from clip_geometry_experiments.published.tables import VERDICTS
 
 ROOT = Path(__file__).parents[3]
 RECORDED = read_recorded(ROOT / "docs/reproduction")
@@ -60,10 +60,10 @@ def test_every_number_of_a_paper_with_a_ledger_is_on_its_page(recorded):
     for paper in papers():
         page = joined(pages[f"{paper}.md"])
         for entry in entries(paper):
-            number = entry.published.shown.replace("IsoScore*", r"IsoScore\*")
+            number = entry.shown.replace("IsoScore*", r"IsoScore\*")
             in_table = f"| {entry.label} | {number} |"
-            assert in_table in page or f"| {entry.title} | {number} |" in page, entry.published.path
-        assert f"{len(published(paper))} published numbers" in page
+            assert in_table in page or f"| {entry.title} | {number} |" in page, entry.path
+        assert f"{len(entries(paper))} published numbers" in page
 
 
 @pytest.mark.parametrize("name", PAGES)

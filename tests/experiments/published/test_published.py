@@ -1,7 +1,7 @@
 import pytest
 import yaml
 
-from clip_geometry_experiments.published.ledger import FILE, papers, published
+from clip_geometry_experiments.published.ledger import FILE, entries, papers
 
 
 def leaves(value):
@@ -15,7 +15,7 @@ def leaves(value):
 def test_every_leaf_is_there_with_its_value(paper):
     document = yaml.safe_load(FILE.read_text(encoding="utf-8"))[paper]
     tables = {name: part for name, part in document.items() if name not in ("title", "reference", "models")}
-    found = published(paper)
+    found = entries(paper)
     assert len(found) == leaves(tables) > 5
     assert len({each.path for each in found}) == len(found)
     for each in found:
@@ -32,7 +32,7 @@ def test_four_papers_and_nothing_else():
 
 
 def test_digits_are_those_printed():
-    found = {each.path: each for each in published("tyshchuk2023")}
+    found = {each.path: each for each in entries("tyshchuk2023")}
     known = found["table4_generalization.CLIP.known"]
     assert (known.text, known.value, known.decimals) == ("66.40", 66.4, 2)
     assert found["table1_isotropy.centering.i2_text"].text == "0.00"

@@ -25,7 +25,7 @@ def cells_of(table, label):
 def test_every_difference_of_a_setup_has_words_and_every_label_is_readable():
     for entry in all_entries():
         unlike = set(entry.rule.same) or ({"setup"} if entry.rule.config else set())  # where nothing is named
-        assert unlike <= set(entry.rule.differs), entry.published.path
+        assert unlike <= set(entry.rule.differs), entry.path
         assert "_" not in entry.label, entry.label
         assert all(not text.endswith(".") and len(text) < 80 for text in entry.causes), entry.causes
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from clip_geometry.encoders import load_encoder
-from clip_geometry_experiments.kit.trajectories import correlations
-from clip_geometry_experiments.mickus2024.classify.config import TrainingConfig
-from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
+from clip_geometry_experiments.kit.training import correlations
+from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask, TrainingConfig
 from clip_geometry_experiments.mickus2024.classify.training import (
     ClassificationCallback,
     ClassificationTrainer,

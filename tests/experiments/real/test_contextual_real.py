@@ -6,10 +6,8 @@ import pytest
 from clip_geometry.config import validate
 from clip_geometry.results import Results
 from clip_geometry_experiments.cai2021.contextual import Contextual
-from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry_experiments.cai2021.contextual.measures import neighborhoods
-from clip_geometry_experiments.cai2021.contextual.planes import kinds_of
-from clip_geometry_experiments.cai2021.contextual.rows import find_clusters
+from clip_geometry_experiments.cai2021.contextual.figures import kinds_of
+from clip_geometry_experiments.cai2021.contextual.measures import ContextualConfig, find_clusters, neighborhoods
 from clip_geometry_experiments.run.runner import RunFolder
 from support.minilm import minilm
 
@@ -82,7 +80,7 @@ def test_words_in_context_keep_their_direction_and_share_none(treebank):
 
 def test_two_clusters_are_words_of_content_and_function_words(treebank):
     planned, _ = treebank
-    rows = planned.words.rows(5)
+    rows = planned.layer(5)
     found = find_clusters(rows.vectors, np.arange(len(rows)), planned.config)
     kind = np.array(kinds_of(rows.metadata["token"].tolist(), rows.metadata["tag"].tolist()))
     function = np.isin(kind, ["function word", "symbol"])
@@ -93,7 +91,7 @@ def test_two_clusters_are_words_of_content_and_function_words(treebank):
 def test_layer_0_has_copies(treebank):
     """A word at a position is one row before the first block; in context every row is its own."""
     planned, rows = treebank
-    first = planned.words.rows(0)
+    first = planned.layer(0)
     keys = {(word.lower(), *row.tobytes()) for word, row in zip(first.metadata["token"], first.vectors, strict=True)}
     (lid,) = (row for row in rows if row["measure"] == "lid" and row["at"] == {"layer": 0, "probes": 1000})
     assert len(keys) * 0.99 < lid["n"] <= len(keys) and lid["n"] < 0.7 * len(first)
@@ -129,7 +127,7 @@ def test_word2vec_beside_gnews(word2vec):
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_published_convention_is_about_half(word2vec, metric):
     """½ · 100/99 of the arithmetic mean of standard dimensions, row by row; rows whose lengths differ, too."""
-    rows = word2vec[0].words.embeddings.vectors * np.linspace(1, 2, 1000)[:, None]
+    rows = word2vec[0].embeddings.vectors * np.linspace(1, 2, 1000)[:, None]
     found = neighborhoods(rows, metric=metric)
     standard, published = (found.dimension(estimator).value for estimator in ("levina-bickel", "cai2021"))
     assert float(published) == pytest.approx(float(standard) * 100 / 99 / 2, rel=1e-12)

@@ -18,9 +18,7 @@ from clip_geometry.evaluate.retrieval import retrieval
 from clip_geometry.evaluate.zero_shot import ensemble, zero_shot
 from clip_geometry.geometry.uncertainty import BLOCKS, assign_blocks, jackknife
 from clip_geometry.transforms import LeastSquares, RankWarning
-from clip_geometry_experiments.tyshchuk2023.generalization import (
-    class_generalization,
-)
+from clip_geometry_experiments.tyshchuk2023.generalization import class_generalization
 from support import oracles_evaluators as oracles
 
 SEVERAL = {"ship": ("boat", "cargo_ship", "cruise_ship"), "automobile": ("car_(automobile)",)}  # LVIS lacks these

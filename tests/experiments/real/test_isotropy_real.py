@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry_experiments.report import gallery
+from clip_geometry_experiments.report import figures as report_figures
 from clip_geometry_experiments.run.runner import RunFolder, plan, resolve
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "tyshchuk2023"
@@ -18,7 +18,7 @@ def planes(coco500, tmp_path, monkeypatch):
 
     def of(name):
         figures = []
-        monkeypatch.setattr(gallery, "save_figure", lambda figure, *_: figures.append(figure) or (None, None))
+        monkeypatch.setattr(report_figures, "save_figure", lambda figure, *_: figures.append(figure) or (None, None))
         values = resolve(CONFIGS / f"{name}.yaml", {"figures": ["singular_directions"]}, smoke=False)
         for kind, config in plan(values, name):
             kind(config, RunFolder(tmp_path, "cpu")).figures(tmp_path)

@@ -7,7 +7,7 @@ from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import superpose
 
 def disparity(folder):
     image, text = (np.load(folder / f"{name}.npy") for name in ("image", "text"))
-    (points, _), (others, _) = tsne_plane(image, perplexity=5), tsne_plane(text, perplexity=50)
+    points, others = tsne_plane(image, perplexity=5), tsne_plane(text, perplexity=50)
     assert trustworthiness(image, points) > 0.9 and trustworthiness(text, others) > 0.8
     every = np.arange(len(image))
     return superpose(points, others, (every, every)).disparity

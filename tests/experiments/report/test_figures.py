@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.report.figures import (
-    KINDS,
-    cosine_distributions,
-    singular_directions,
-    singular_plane,
-)
+from clip_geometry_experiments.report.figures import KINDS, cosine_distributions, singular_directions, singular_plane
 
 RNG = np.random.default_rng(7)
 IMAGE = RNG.standard_normal((40, 8)) + 0.7

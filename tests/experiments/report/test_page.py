@@ -11,7 +11,7 @@ import pytest
 import clip_geometry as cg
 from clip_geometry.display.explained import facts
 from clip_geometry.geometry import measures
-from clip_geometry_experiments.report.gallery import FigureEntry, draw_figures, save_drawings
+from clip_geometry_experiments.report.figures import FigureEntry, draw_figures, save_drawings
 from clip_geometry_experiments.report.page import SCRIPT, Section, render_report, write_report
 
 

@@ -6,8 +6,7 @@ import numpy as np
 from PIL import Image
 
 from clip_geometry.display import style
-from clip_geometry_experiments.report.figures import singular_directions
-from clip_geometry_experiments.report.gallery import save_figure
+from clip_geometry_experiments.report.figures import save_figure, singular_directions
 
 
 def rows(n, d=6, seed=0):

@@ -15,8 +15,7 @@ from PIL import Image
 from clip_geometry.registry import InputError
 from clip_geometry.results import read_rows
 from clip_geometry_experiments.run.config import shipped_configs
-from clip_geometry_experiments.run.own_setup import needs_of, own_setups, run_papers, statement
-from clip_geometry_experiments.run.runner import plan, resolve
+from clip_geometry_experiments.run.runner import needs_of, own_setups, plan, resolve, run_papers, statement
 
 OWN = [name for name, path in shipped_configs().items() if needs_of(path)]
 CONFIG = """

@@ -5,13 +5,7 @@ import pytest
 
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.tasks import resolve_task
-from clip_geometry_experiments.tasks.base import (
-    TaskConfig,
-    make_task,
-    multi_label_task,
-    single_label_task,
-    spread,
-)
+from clip_geometry_experiments.tasks.base import TaskConfig, make_task, multi_label_task, single_label_task, spread
 
 CLASSES = ("no", "yes")
 PAIRS = [["a", "b", "a", "c"], ["b", "c", "a", "A"]]

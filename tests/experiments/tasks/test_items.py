@@ -9,7 +9,7 @@ from clip_geometry.encoders import resolve_encoder
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.tasks import items_of, labeled_task, load_task, resolve_task
-from clip_geometry_experiments.tasks.items import held_out
+from clip_geometry_experiments.tasks.base import held_out
 
 WORDS = {"dog": ["a"], "bank": ["a", "b"], "cat": ["a"]}
 

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.tasks import resolve_task, tasks
-from clip_geometry_experiments.tasks.items import TaskItemsConfig
-from clip_geometry_experiments.tasks.targets import Answer
+from clip_geometry_experiments.tasks.base import TaskItemsConfig
 
 PAIRS = {"sentence1": ["a", "b", "c", "d"], "sentence2": ["e", "f", "g", "h"], "label": [5.0, 2.5, -1.0, 0.0]}
 
@@ -21,7 +20,7 @@ def stsb(**options):
 def test_pairs_and_scores(shared, write_table):
     write_table("text/glue/stsb_validation.parquet", **PAIRS)
     found = stsb(split="validation")
-    assert found.texts == (("a", "e"), ("b", "f"), ("d", "h")) and found.scores.tolist() == [5.0, 2.5, 0.0]
+    assert found.texts == (("a", "e"), ("b", "f"), ("d", "h")) and found.targets.tolist() == [5.0, 2.5, 0.0]
     assert found.dropped == 1 and stsb(split="validation", limit=2).texts == (("a", "e"), ("b", "f"))
     assert stsb(split="validation", limit=2).revision != found.revision
 
@@ -91,8 +90,8 @@ def as_lines(path, rows):
 
 def test_questions_with_an_answer_are_read(tmp_path):
     one = load(path=as_lines(tmp_path / "q.jsonl", ROWS))
-    assert [each.question for each in one.questions] == ["Who?", "When?"]  # without an answer there is nothing to learn
-    assert one.questions[0].answers == (Answer("Ada", 0), Answer("Ada", 0)) and one.questions[1].passage == PASSAGE
+    assert one.texts == (("Who?", PASSAGE), ("When?", PASSAGE))  # without an answer there is nothing to learn
+    assert one.answers == (("Ada", "Ada"), ("1843",)) and one.targets.tolist() == [0, 23]
 
 
 def test_the_split_chooses_the_file_and_the_limit_is_spread(tmp_path, monkeypatch):
@@ -100,7 +99,7 @@ def test_the_split_chooses_the_file_and_the_limit_is_spread(tmp_path, monkeypatc
     (tmp_path / "text").mkdir()
     pd.DataFrame(ROWS[:2] * 3).to_parquet(tmp_path / "text" / "squad_validation.parquet")
     found = load(split="validation", limit=2)
-    assert [each.question for each in found.questions] == ["Who?", "When?"] and len(found.questions) == 2
+    assert [question for question, _ in found.texts] == ["Who?", "When?"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_the_split_chooses_the_file_and_the_limit_is_spread(tmp_path, monkeypatc
             "the answer '' to 'Who\\?' is not at character",
         ),
         ([{**ROWS[0], "answers": {"text": ["Ada"]}}], "answers that are not two lists 'text' and 'answer_start'"),
-        ([{**ROWS[0], "answers": ["Ada"]}], "a question, context or answers of a wrong type"),
+        ([{**ROWS[0], "answers": ["Ada"]}], "answers that are not two lists"),
         (
             [{"question": "Who?", "context": PASSAGE}],
             "has the columns question, context; expected question, context",

@@ -5,12 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry.distances import nearest as neighbors
-from clip_geometry.geometry.distances.nearest import (
-    MANY,
-    keeping_lists,
-    nearest,
-    nearest_both_ways,
-)
+from clip_geometry.geometry.distances.nearest import MANY, keeping_lists, nearest, nearest_both_ways
 from clip_geometry.geometry.distances.pairwise import distinct_rows
 from clip_geometry.registry import InputError
 from support.covering import covering_array

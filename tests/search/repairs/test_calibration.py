@@ -8,15 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from clip_geometry.registry import InputError
 from clip_geometry.search.relevance import Relevance
 from clip_geometry.search.repairs import Known, repairs
-from clip_geometry.search.repairs.calibration import (
-    ORDER,
-    RIDGE,
-    WEAK,
-    Calibrated,
-    likely_scale,
-    logistic,
-    targets,
-)
+from clip_geometry.search.repairs.calibration import ORDER, RIDGE, WEAK, Calibrated, likely_scale, logistic, targets
 from support.clouds import unit
 from support.mixed_index import NAMES, labelled, paired, rows
 

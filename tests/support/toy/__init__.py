@@ -12,8 +12,7 @@ from clip_geometry.display.words import Words
 from clip_geometry.geometry import average_cosine
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, read_explanations
-from clip_geometry_experiments.report.figures import new_axes
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.report.figures import Drawing, new_axes
 
 HERE = Path(__file__).parent
 WORDS = Words(HERE / "words.j2")

@@ -1,7 +1,9 @@
 """Words in context by layer (Cai et al. 2021): cones, clusters inside them, and the number of dimensions."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,23 @@ import numpy as np
 import torch
 
 from clip_geometry.display.origin import with_options
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders import encoder_revision
+from clip_geometry.measuring.views import context
+from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.cai2021.contextual.config import ContextualConfig, WordEmbeddings, sampled
 from clip_geometry_experiments.cai2021.contextual.figures import draw_contextual, sentences
-from clip_geometry_experiments.cai2021.contextual.rows import LIDS, cluster_rows, cosine_rows, dimension_rows, size_rows
+from clip_geometry_experiments.cai2021.contextual.measures import (
+    LIDS,
+    ContextualConfig,
+    cluster_rows,
+    cosine_rows,
+    dimension_rows,
+    sampled,
+    size_rows,
+)
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
+from clip_geometry_experiments.kit.word_vectors import find, read_words
 
 
 class Contextual(Experiment):
@@ -23,8 +37,59 @@ class Contextual(Experiment):
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
 
     @cached_property
-    def words(self) -> WordEmbeddings:
-        return WordEmbeddings(self.config, self.workspace)
+    def embeddings(self) -> Embeddings:
+        config = self.config
+        if config.data is None:
+            assert config.model is not None  # checked by the config
+            files = find(config.model)  # the word vectors of a file, in the order of the file
+            words = read_words(files)
+            chosen = list(words.index.items())[: config.limit]
+            return Embeddings(
+                vectors=words.rows([position for _, position in chosen]),
+                modality="text",
+                metadata={"token": np.array([word for word, _ in chosen], dtype=object)},
+                provenance={"model": config.model.model, "dataset": "all words", "split": files[0].name},
+            )
+        sets = self.workspace.embeddings(
+            config.model, config.data, limit=config.limit, batch_size=config.batch_size, only="text"
+        )
+        (rows,) = sets.values() if len(sets) == 1 else [sets.get("text")]
+        if rows is None:
+            raise InputError(f"{config.data.name} has no text embeddings; expected texts, whose words are measured")
+        if config.layers and "layer" not in rows.metadata:
+            made_by = config.model.model if config.model else config.data.name
+            raise InputError(
+                f"{made_by} gives rows without layers, but layers = {list(config.layers)}; name the model "
+                "hidden-states:NAME, or leave layers out for stored embeddings"
+            )
+        return rows
+
+    def layer(self, layer: int | None) -> Embeddings:
+        """Return the rows of one layer, or all rows for None. Raises InputError for an unknown layer."""
+        embeddings = self.embeddings
+        if layer is None:
+            return replace(embeddings, vectors=np.asarray(embeddings.vectors))
+        column = np.asarray(embeddings.metadata["layer"])
+        chosen = column == layer
+        if not chosen.any():
+            known = ", ".join(map(str, np.unique(column)))
+            raise InputError(f"there are no rows of layer {layer}; set layers to some of {known}")
+        return embeddings.take(chosen)
+
+    def types(self, rows: Embeddings) -> list[str] | None:
+        """Return the type of each row, which is its word; None if the words are unknown."""
+        tokens = rows.metadata.get("token", rows.labels)
+        if tokens is None:
+            return None
+        words = [str(token) for token in np.asarray(tokens).tolist()]
+        return [word.lower() for word in words] if self.config.fold_case else words
+
+    def context(self) -> Row:
+        """Return the fields that all result rows share."""
+        shared = context({"text": self.embeddings}, seed=self.config.seed)
+        # the other layers in the store do not affect the numbers
+        options = {key: value for key, value in shared["model_options"].items() if key != "layers"}
+        return {**shared, "model_options": options}
 
     # --- cells
 
@@ -39,7 +104,13 @@ class Contextual(Experiment):
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        return {"measure": "contextual", **self.config.of_layer(self.workspace)}
+        """Everything that a layer's numbers depend on, without names and the other measured layers."""
+        config = self.config
+        shared = {"measure": "contextual", **config.settings("layers")}
+        if config.data is not None:
+            return shared | self.workspace.revisions(config.model, config.data)
+        assert config.model is not None  # checked by the config: it is a model of words
+        return shared | {"model_revision": encoder_revision(config.model), "version": version("clip-geometry")}
 
     @property
     def _in_context(self) -> list[int]:
@@ -48,11 +119,11 @@ class Contextual(Experiment):
 
     def _layer_rows(self, layer: int | None) -> list[Row]:
         """Measure the word vectors of one layer, or of all words if the model has no layers."""
-        config, words = self.config, self.words
-        embeddings = words.rows(layer)
+        config = self.config
+        embeddings = self.layer(layer)
         x = np.require(embeddings.vectors, requirements=["C", "W"])  # torch needs writable arrays
         sample = sampled(len(x), config.sample, config.seed)
-        types = words.types(embeddings)
+        types = self.types(embeddings)
         records = [*cosine_rows(torch.from_numpy(x), types), *cluster_rows(x, types, sample, config)]
         size = {"n": len(x), "d": x.shape[1]}
         rows: list[Row] = [{**size, **record} for record in records]  # clusters are chosen on fewer rows
@@ -61,7 +132,7 @@ class Contextual(Experiment):
             rows += size_rows(*x.shape)
         else:
             rows = [{**row, "at": {"layer": layer, **row["at"]}} for row in rows]
-        return [{**words.context(), **row} for row in rows]
+        return [{**self.context(), **row} for row in rows]
 
     def _mean_rows(self) -> list[Row]:
         """Average the dimensions over the layers, whose rows are already written; Table 3 has one mean per model.
@@ -87,12 +158,12 @@ class Contextual(Experiment):
             n = min(row["n"] for row in members)
             rows.append(Record(first["measure"], **means, n=n, d=first["d"], at=at, note=note))
         rows += [{**row, "at": {"layer": "mean"}} for row in size_rows(*self._size)]
-        return [{**self.words.context(), **row} for row in rows]
+        return [{**self.context(), **row} for row in rows]
 
     @property
     def _size(self) -> tuple[int, int]:
         """(n, d) of a layer, or of all rows if there are no layers."""
-        embeddings = self.words.embeddings
+        embeddings = self.embeddings
         layers = embeddings.metadata.get("layer") if self.config.layers else None
         n = len(embeddings) if layers is None else int((np.asarray(layers) == self.config.layers[0]).sum())
         return n, embeddings.dim
@@ -100,35 +171,19 @@ class Contextual(Experiment):
     # --- the report
 
     def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        n, d = self._size
-        model, data = self._names
-        lost = {key: self.words.embeddings.provenance.get(key) or None for key in ("truncated", "lost")}
-        types = self.words.types(self.words.rows(self.config.places[0]))
-        case = "folded" if config.fold_case else "as written"
+        types = self.types(self.layer(self.config.places[0]))
+        provenance = self.embeddings.provenance
         return {
-            "model": model,
-            "data": data,
-            "layers": list(config.layers) or None,
-            "rows of a layer": n,
+            **super().facts(),
             "types": None if types is None else len(set(types)),
-            "case": None if types is None else case,
-            "dimension": d,
-            "pipeline": "raw",
-            "truncated sentences": lost["truncated"],
-            "words without a row": lost["lost"],
-            "sample for k and for neighbors": min(n, config.sample or n),
-            "rows whose neighbors are looked for among all": config.probes if n > (config.sample or n) else None,
-            "neighbors K": config.neighbours,
-            "k-means": f"k from 2 to {config.most_clusters}, {config.starts} starts; 1 below a silhouette of "
-            f"{config.least_silhouette:g}",
-            "seed of samples and clusters": config.seed,
+            "truncated sentences": provenance.get("truncated") or None,
+            "words without a row": provenance.get("lost") or None,
         }
 
     @property
     def _names(self) -> tuple[str, str]:
         """Labels of the model and of the data."""
-        row = self.words.context()
+        row = self.context()
         data = with_options(row["dataset"] or "", row["data_options"])
         return with_options(row["model"] or "", row["model_options"]), ", ".join(filter(None, (data, row["split"])))
 
@@ -137,12 +192,8 @@ class Contextual(Experiment):
         return sentences([(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned])
 
     def drawings(self) -> Mapping[str, Any]:
-        return draw_contextual(
-            self.finished_rows(),
-            {layer: partial(self.words.rows, layer) for layer in self.config.places},
-            least_silhouette=self.config.least_silhouette,
-            seed=self.config.seed,
-        )
+        layers = {layer: partial(self.layer, layer) for layer in self.config.places}
+        return draw_contextual(self.finished_rows(), layers, self.config.seed)
 
     def origin(self) -> str:
         return f"{'; '.join(self._names)}; raw rows; seed {self.config.seed}."

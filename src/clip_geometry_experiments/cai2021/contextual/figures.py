@@ -1,67 +1,221 @@
 """Figures and sentences about words in context: curves over the layers, and words on their main plane."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
+from numpy.typing import NDArray
 
-from clip_geometry.display.numbers import number, plus_minus
+from clip_geometry.display.numbers import number, percent, plus_minus
 from clip_geometry.display.origin import Row
-from clip_geometry.display.style import NEUTRAL, WIDTH, styled
+from clip_geometry.display.style import DASHED, DOTTED, HEIGHT, WIDTH, styled
 from clip_geometry.display.words import Words
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.cai2021.contextual.planes import Layers, frequency_figure, kinds_figure, read_planes
-from clip_geometry_experiments.cai2021.contextual.rows import STANDARD_K
-from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.figures import new_axes
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry.transforms import PCA
+from clip_geometry_experiments.cai2021.contextual.measures import STANDARD_K
+from clip_geometry_experiments.kit.figures import GREEN, INDIGO, WINE, Panel, PanelCurve, panels_figure
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Drawing
 
+FITTED, SHOWN = 20_000, 5000  # rows that principal components are fitted on, and points that are drawn
+COLUMNS = 3  # columns of panels
+HEADER, TITLE, MARGIN = 0.56, 0.16, 0.03  # inches above the panels, above each panel and around each panel
+SCALE = "viridis_r"  # rare words are pale
+# Okabe & Ito 2008; symbols, the subject of these figures, have the color that stands out
+KINDS = {
+    "symbol": "#D55E00",
+    "number": "#CC79A7",
+    "noun": "#0072B2",
+    "verb": "#009E73",
+    "adjective, adverb": "#E69F00",
+    "function word": "#6E7781",
+    "word": "#56B4E9",
+}
+BRACKETS = ("-LRB-", "-RRB-", "-LCB-", "-RCB-", "-LSB-", "-RSB-")  # spelling in treebanks
+# tag prefixes of the Penn Treebank and the Brown corpus
+NUMBERS = ("CD", "OD")
+CLASSES = {"noun": ("N",), "verb": ("V", "MD", "BE", "HV", "DO"), "adjective, adverb": ("J", "RB", "RN", "QL")}
+
+Layers = Mapping[int | None, Callable[[], Embeddings]]  # layer → function that reads its rows
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One layer: scores on the first principal components, (m, 3), and the share of the variance of each component."""
+
+    title: str
+    points: NDArray[np.float64]
+    shares: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Planes:
+    """All layers, with the same words in the same order.
+
+    `kinds` and `frequency` have one entry per point, or are None if words or frequencies are unknown. `count` is the
+    number of rows that the components are fitted on.
+    """
+
+    planes: list[Plane]
+    kinds: list[str] | None
+    frequency: NDArray[np.integer] | None
+    count: int
+
+
+def read_planes(layers: Layers, seed: int) -> Planes:
+    """Fit principal components to a sample of words in every layer.
+
+    The words are in random order, so that no kind is drawn on top of the others.
+
+    Raises:
+        InputError: If there are too few rows or dimensions for three components.
+    """
+    planes = []
+    chosen = first = None
+    for layer, read in layers.items():
+        embeddings = read()
+        if chosen is None:
+            chosen = np.random.default_rng(seed).permutation(len(embeddings))[:FITTED]
+            first = embeddings.take(chosen[:SHOWN])
+        rows = np.asarray(embeddings.vectors[chosen], dtype=np.float64)
+        pca = PCA(3).fit(rows)
+        total = (rows - rows.mean(0)).var(0, ddof=1).sum()
+        one, two, three = (float(value / total) for value in pca.explained_variance_)
+        title = "" if layer is None else f"layer {layer}"
+        planes.append(Plane(title, pca.transform(rows[:SHOWN]), (one, two, three)))
+    assert first is not None and chosen is not None  # there is at least one layer, or one set without layers
+    words, tags, counts = (first.metadata.get(name) for name in ("token", "tag", "frequency"))
+    kinds = None if words is None else kinds_of(words, tags)
+    frequency = None if counts is None else np.maximum(np.asarray(counts, dtype=np.int64), 1)
+    return Planes(planes, kinds, frequency, len(chosen))
+
+
+def kinds_of(words: Sequence[Any] | NDArray[Any], tags: Sequence[Any] | NDArray[Any] | None = None) -> list[str]:
+    """Return the kind of each word.
+
+    A word without letters and digits is a "symbol"; others are a "number", a word class by their tag, or "word" without
+    a tag.
+    """
+    kinds = []
+    for word, tag in zip(map(str, words), map(str, tags if tags is not None else [""] * len(words)), strict=True):
+        if word in BRACKETS or not any(character.isalnum() for character in word):
+            kinds.append("symbol")
+        elif tag.startswith(NUMBERS) or (not tag and word[0].isdigit()):
+            kinds.append("number")
+        elif not tag:
+            kinds.append("word")
+        else:
+            classes = (name for name, prefixes in CLASSES.items() if tag.startswith(prefixes))
+            kinds.append(next(classes, "function word"))
+    return kinds
+
+
+@styled
+def kinds_figure(planes: Sequence[Plane], kinds: Sequence[str], *, dimensions: int = 2) -> Figure:
+    """Draw points colored by the kind of their word; `kinds` has one entry of KINDS per point."""
+    present = [kind for kind in KINDS if kind in set(kinds)]
+    figure, _ = _panels(planes, dimensions, c=[KINDS[kind] for kind in kinds])
+    keys = [Line2D([], [], marker="o", color=KINDS[kind], ls="none", markersize=4, label=kind) for kind in present]
+    figure.legend(handles=keys, loc="upper left", ncols=3, handlelength=1)
+    return figure
+
+
+@styled
+def frequency_figure(planes: Sequence[Plane], frequency: NDArray[np.integer], *, dimensions: int = 2) -> Figure:
+    """Draw points colored by the frequency of their word in the corpus, at least 1."""
+    norm = LogNorm(1, max(10, int(frequency.max())))
+    figure, drawn = _panels(planes, dimensions, c=frequency, cmap=SCALE, norm=norm)
+    height = figure.get_size_inches()[1]
+    place = figure.add_axes((0.15, 1 - 0.3 / height, 0.7, 0.08 / height))
+    bar = figure.colorbar(drawn, cax=place, orientation="horizontal", ticks=LogLocator(numticks=6), format="{x:.0f}")
+    bar.minorticks_off()
+    bar.set_label("occurrences of the word in the corpus", fontsize=7.5)
+    place.xaxis.set_ticks_position("bottom")
+    place.xaxis.set_label_position("top")
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.solids.set_alpha(1)  # pyright: ignore[reportOptionalMemberAccess]
+    return figure
+
+
+def _panels(planes: Sequence[Plane], dimensions: int, **colors: Any) -> tuple[Figure, Any]:
+    """Lay out the panels by hand, because matplotlib leaves as much room around 3D axes as they occupy."""
+    columns = min(COLUMNS, len(planes))
+    lines = math.ceil(len(planes) / columns)
+    side = WIDTH / max(columns, 1.3)
+    height = HEADER + lines * (side + TITLE)
+    figure = Figure(figsize=(WIDTH, height))
+    drawn = None
+    for place, plane in enumerate(planes):
+        line, column = divmod(place, columns)
+        left, bottom = column * side, height - HEADER - (line + 1) * (side + TITLE)
+        rectangle = np.array([left + MARGIN, bottom + MARGIN, side - 2 * MARGIN, side - 2 * MARGIN])
+        size = np.array([WIDTH, height, WIDTH, height])
+        axes = figure.add_axes(tuple(rectangle / size), projection="3d" if dimensions == 3 else None)
+        drawn = _panel(axes, plane, dimensions, colors)
+        share = percent(sum(plane.shares[:dimensions]))
+        title = f"{plane.title}, {share}" if plane.title else f"{share} of the variance"
+        x, y = (left + side / 2) / WIDTH, (bottom + side + 0.02) / height
+        figure.text(x, y, title, ha="center", va="bottom", fontsize=7, gid=f"title:{plane.title}")
+    return figure, drawn
+
+
+def _panel(axes: Any, plane: Plane, dimensions: int, colors: dict[str, Any]) -> Any:
+    """Draw the points of one plane in two or three dimensions."""
+    many = len(plane.points) > MAX_VECTOR_POINTS
+    area = 5000 * axes.get_position().width / len(plane.points)  # fewer and larger panels have larger points
+    size = {"s": float(np.clip(area, 0.9, 6)), "linewidths": 0, "alpha": 0.6, "rasterized": many}
+    if dimensions == 2:
+        axes.set(xticks=[], yticks=[])
+        axes.margins(0.04)
+        axes.spines[["top", "right"]].set_visible(True)
+        return axes.scatter(*plane.points[:, :2].T, gid=f"points:{plane.title}", **size, **colors)
+    axes.set(xticklabels=[], yticklabels=[], zticklabels=[])
+    axes.view_init(elev=22, azim=-60)
+    axes.set_box_aspect((1, 1, 1), zoom=1.15)
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis._axinfo["tick"] |= {"inward_factor": 0, "outward_factor": 0}  # no tick marks without numbers
+        axis.pane.set(facecolor="#F6F8FA", edgecolor="#D0D7DE")
+    # depth shading would change colors that carry meaning
+    return axes.scatter(*plane.points.T, depthshade=False, gid=f"points:{plane.title}", **size, **colors)
+
+
+# --- curves over the layers
+
+# measure → label, color, marker and line of its curve
 COSINES = {
-    "inter": "inter_type_cosine",
-    "adjusted inter": "contextual.adjusted_inter",
-    "intra": "intra_type_cosine",
-    "adjusted intra": "contextual.adjusted_intra",
+    "inter_type_cosine": ("between types", INDIGO, "o", "-"),
+    "contextual.adjusted_inter": ("between types, adjusted", INDIGO, "o", DASHED),
+    "intra_type_cosine": ("within types", WINE, "^", "-"),
+    "contextual.adjusted_intra": ("within types, adjusted", WINE, "^", DASHED),
 }
-LIDS = {  # (metric, whether computed with the published convention) → measure
-    ("euclidean", False): "lid",
-    ("cosine", False): "lid[cosine]",
-    ("euclidean", True): "lid[cai2021]",
-    ("cosine", True): "lid[cai2021-cosine]",
+LIDS = {
+    "lid": ("Euclidean", INDIGO, "o", "-"),
+    "lid[cosine]": ("cosine", GREEN, "^", "-"),
+    "lid[cai2021]": ("Euclidean, as published", INDIGO, "o", DOTTED),
+    "lid[cai2021-cosine]": ("cosine, as published", GREEN, "^", DOTTED),
 }
+AS_PUBLISHED = {"lid": "lid[cai2021]", "lid[cosine]": "lid[cai2021-cosine]"}
 
 words = Words(Path(__file__).with_name("words.j2"))
 
 
-class Point(NamedTuple):
-    """The value of a layer and its standard error, 0 if there is none."""
-
-    value: float
-    error: float = 0.0
-
-
-Curve = Mapping[int, Point]  # layer → point
-
-
-def draw_contextual(
-    rows: Sequence[Row], layers: Layers, *, least_silhouette: float, seed: int = 0
-) -> dict[str, Drawing]:
+def draw_contextual(rows: Sequence[Row], layers: Layers, seed: int = 0) -> dict[str, Drawing]:
     """Draw all figures that the rows allow, and the words of each layer.
 
     Args:
         rows: Result rows of all layers.
         layers: Mapping from layer to a function that reads its embeddings.
-        least_silhouette: Silhouette below which a layer counts as one cluster.
         seed: Seed of the sample of words that are drawn.
     """
-    drawn = _curves(rows, least_silhouette)
+    drawn = {**_cosines(rows), **_dimensions(rows)}
     try:
         words_of_layers = read_planes(layers, seed)
     except InputError as error:
@@ -81,137 +235,60 @@ def draw_contextual(
     return drawn
 
 
-def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
-    """Draw cosines, dimensions and silhouettes by layer, as far as they were measured."""
-    drawn: dict[str, Drawing] = {}
-    cosines = {name: _curve(rows, measure) for name, measure in COSINES.items()}
-    cosines = {name: curve for name, curve in cosines.items() if len(curve) > 1}
-    if cosines:
-        ranges = []
-        for kind, what in (("inter", "two types"), ("intra", "two rows of one type")):
-            if kind in cosines:
-                values = [point.value for point in cosines[kind].values()]
-                ranges.append((min(values), max(values), what))
-        caption = words("cosines", ranges)
-        drawn["contextual_cosines"] = Drawing("Cosines of words", cosines_figure(cosines), caption)
-    panels = {}
+def _curves(rows: Sequence[Row], styles: Mapping[str, Any], *, probes: bool = False) -> dict[str, PanelCurve]:
+    """Map each measure to its curve over two or more layers, with bars of two standard errors.
+
+    With `probes`, neighbors of some rows are searched among all rows.
+    """
+    curves = {}
+    for measure, (label, color, marker, line) in styles.items():
+        points = [row for row in _layers(rows, measure) if ("probes" in row["at"]) == probes and "layer" in row["at"]]
+        points.sort(key=lambda row: row["at"]["layer"])
+        if len(points) > 1:
+            values, errors = (np.array([row.get(key) or 0.0 for row in points]) for key in ("value", "standard_error"))
+            style = {"marker": marker, "markersize": 3.5, "markerfacecolor": color if line == "-" else "white"}
+            layers = [row["at"]["layer"] for row in points]
+            bars = 2 * errors if errors.any() else None
+            curves[measure] = PanelCurve(layers, values, color, label, line, f"curve:{measure}", style, bars)
+    return curves
+
+
+def _cosines(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """Draw mean cosines between and within types over the layers: solid lines as measured, dashed lines adjusted."""
+    curves = _curves(rows, COSINES)
+    if not curves:
+        return {}
+    ranges = [
+        (curves[measure].values.min(), curves[measure].values.max(), what)
+        for measure, what in (("inter_type_cosine", "two types"), ("intra_type_cosine", "two rows of one type"))
+        if measure in curves
+    ]
+    panel = Panel("mean cosine", list(curves.values()), (-0.03, 1.03))
+    figure = panels_figure([panel], size=(WIDTH, HEIGHT), xlabel="layer", legend={"ncols": 2})
+    return {"contextual_cosines": Drawing("Cosines of words", figure, words("cosines", ranges))}
+
+
+def _dimensions(rows: Sequence[Row]) -> dict[str, Drawing]:
+    """Draw Figure 9, the local intrinsic dimension over the layers, in one panel per set that is searched."""
+    lids = [row for row in rows if row["measure"] in LIDS]
+    panels, ratios = [], []
     for probes in (True, False):  # neighbors among all rows first, then those among the sample
-        curves = {key: _curve(rows, measure, probes=probes) for key, measure in LIDS.items()}
-        curves = {key: curve for key, curve in curves.items() if len(curve) > 1}
+        curves = _curves(lids, LIDS, probes=probes)
         if curves:
-            of_lid = (row for row in rows if row["measure"] in LIDS.values() and ("probes" in row["at"]) == probes)
-            sizes = {row["n"] for row in of_lid}
+            sizes = {row["n"] for row in lids if ("probes" in row["at"]) == probes}
             most = "up to " if len(sizes) > 1 else ""  # copies are left out, and layer 0 has many
-            panels[f"neighbors among {most}{max(sizes)} rows"] = curves
-    if panels:
-        null = [row["null_value"] for row in rows if row["measure"] == "lid" and row.get("null_value") is not None]
-        neighbors = next(row["at"].get("neighbours", STANDARD_K) for row in rows if row["measure"] in LIDS.values())
-        ratios = [
-            curves[metric, True][layer].value / point.value
-            for curves in panels.values()
-            for (metric, published), curve in curves.items()
-            for layer, point in curve.items()
-            if not published and layer in curves.get((metric, True), ())
-        ]
-        caption = words("dimension", min(null, default=None), neighbors, ratios)
-        drawn["contextual_dimension"] = Drawing("Local intrinsic dimension", dimension_figure(panels), caption)
-    silhouettes = [row for row in rows if row["measure"] == "contextual.silhouette"]
-    if silhouettes:
-        by_k = [(row["at"].get("layer"), {int(k): value for k, value in row["tried"].items()}) for row in silhouettes]
-        counts = [int(row["value"]) for row in rows if row["measure"] == "contextual.clusters" and row["value"]]
-        caption = words("silhouettes", max(row["n"] for row in silhouettes), least, counts)
-        drawn["contextual_silhouettes"] = Drawing("How many clusters", silhouettes_figure(by_k, least), caption)
-    return drawn
-
-
-def _curve(rows: Iterable[Row], measure: str, *, probes: bool = False) -> Curve:
-    """Return the points of a measure by layer. With `probes`, neighbors of some rows are searched among all rows."""
-    return {
-        row["at"]["layer"]: Point(row["value"], row.get("standard_error") or 0.0)
-        for row in rows
-        if row["measure"] == measure
-        and row["value"] is not None
-        and isinstance(row["at"].get("layer"), int)
-        and ("probes" in row["at"]) == probes
-    }
-
-
-@styled
-def cosines_figure(curves: Mapping[str, Curve]) -> Figure:
-    """Draw mean cosines between and within types over the layers: solid lines as measured, dashed lines adjusted.
-
-    The keys of `curves` are "inter", "intra", "adjusted inter" and "adjusted intra".
-    """
-    figure, axes = new_axes()
-    for name, curve in curves.items():
-        inter, adjusted = name.endswith("inter"), name.startswith("adjusted")
-        between = "between types" if inter else "within types"
-        style: dict[str, Any] = {"linestyle": (0, (4, 1.5)), "markerfacecolor": "white"} if adjusted else {}
-        style |= {"color": INDIGO, "marker": "o"} if inter else {"color": WINE, "marker": "^"}
-        _plot(axes, curve, label=f"{between}, adjusted" if adjusted else between, gid=f"cosine:{name}", **style)
-    low = min((point.value for curve in curves.values() for point in curve.values()), default=0.0)
-    axes.set(xlabel="layer", ylabel="mean cosine", ylim=(min(-0.03, low - 0.03), 1.03))
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    return figure
-
-
-@styled
-def dimension_figure(panels: Mapping[str, Mapping[tuple[str, bool], Curve]]) -> Figure:
-    """Draw Figure 9: local intrinsic dimension over the layers; bars are two standard errors.
-
-    `panels` maps a title to a mapping from (metric, whether computed with the published convention) to a curve.
-    """
-    figure = Figure(figsize=(WIDTH, 0.75 + 1.75 * len(panels)), layout="constrained")
-    panel_axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, (title, curves) in zip(panel_axes, panels.items(), strict=True):
-        for (metric, published), curve in curves.items():
-            euclidean = metric == "euclidean"
-            style: dict[str, Any] = {"linestyle": (0, (1, 1.2)), "markerfacecolor": "white"} if published else {}
-            style |= {"color": INDIGO, "marker": "o"} if euclidean else {"color": GREEN, "marker": "^"}
-            label = f"{'Euclidean' if euclidean else metric}{', as published' if published else ''}"
-            _plot(axes, curve, label=label, gid=f"lid:{metric}:{published}", **style)
-        axes.set_title(title, loc="left")
-        axes.set_ylabel("dimension")
-    panel_axes[-1].set_ylim(bottom=0)  # applies to all panels, once all curves are drawn
-    panel_axes[-1].set_xlabel("layer")
-    figure.legend(*panel_axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    return figure
-
-
-def _plot(axes: Axes, curve: Curve, **style: Any) -> None:
-    """Plot a curve over the layers, with bars of two standard errors."""
-    layers = sorted(curve)
-    values, errors = ([getattr(curve[layer], key) for layer in layers] for key in ("value", "error"))
-    bars = 2 * np.array(errors) if any(errors) else None
-    axes.errorbar(layers, values, yerr=bars, markersize=3.5, markeredgewidth=0.9, elinewidth=0.9, **style)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-@styled
-def silhouettes_figure(curves: Sequence[tuple[int | None, Mapping[int, float]]], least: float) -> Figure:
-    """Draw the silhouette of k-means clusters over k, one line per layer.
-
-    The best k of each layer is marked, and the marker is filled if its silhouette is at least `least`. `curves` holds
-    pairs of a layer (None for rows without layers) and a mapping from k to silhouette.
-    """
-    figure, axes = new_axes()
-    colors = ListedColormap(colormaps["viridis"](np.linspace(0, 0.92, len(curves))))
-    for k, (layer, curve) in enumerate(curves):
-        color = colors(k)
-        axes.plot(list(curve), list(curve.values()), color=color, linewidth=1.1, gid=f"silhouette:{layer}")
-        best = max(curve, key=curve.__getitem__)
-        style: Any = {"markerfacecolor": color if curve[best] >= least else "white", "markersize": 5, "zorder": 4}
-        axes.plot(best, curve[best], "o", color=color, gid=f"best:{layer}", **style)
-    axes.axhline(least, color=NEUTRAL, linewidth=1, linestyle=(0, (3, 2)), gid="least")
-    axes.set(xlabel="clusters k", ylabel="silhouette")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(curves) > 1:
-        scale = ScalarMappable(BoundaryNorm(np.arange(len(curves) + 1) - 0.5, len(curves)), colors)
-        bar = figure.colorbar(scale, ax=axes, label="layer", ticks=range(len(curves)))
-        bar.ax.set_yticklabels([str(layer) for layer, _ in curves])
-        bar.ax.tick_params(which="both", length=0)
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-    return figure
+            title = f"neighbors among {most}{max(sizes)} rows"
+            panels.append(Panel("dimension", list(curves.values()), (0, None), title=title))
+        for plain, published in AS_PUBLISHED.items():
+            if {plain, published} <= curves.keys() and curves[plain].x == curves[published].x:
+                ratios += (curves[published].values / curves[plain].values).tolist()
+    if not panels:
+        return {}
+    null = [row["null_value"] for row in lids if row["measure"] == "lid" and row.get("null_value") is not None]
+    caption = words("dimension", min(null, default=None), lids[0]["at"].get("neighbours", STANDARD_K), ratios)
+    size = (WIDTH, 0.75 + 1.75 * len(panels))
+    figure = panels_figure(panels, size=size, xlabel="layer", legend={"ncols": 2})
+    return {"contextual_dimension": Drawing("Local intrinsic dimension", figure, caption)}
 
 
 # --- sentences
@@ -224,7 +301,8 @@ def sentences(runs: Sequence[tuple[str, Sequence[Row]]]) -> list[str]:
     """
     texts = []
     for name, rows in runs:
-        between, within, adjusted = (_ends(rows, COSINES[kind]) for kind in ("inter", "intra", "adjusted inter"))
+        names = ("inter_type_cosine", "intra_type_cosine", "contextual.adjusted_inter")
+        between, within, adjusted = (_ends(rows, measure) for measure in names)
         if between:
             texts.append(words("cone", name, between, within))
         if adjusted:

@@ -20,21 +20,20 @@ from clip_geometry_experiments.kit.base import (
     origin_words,
     read_explanations,
 )
-from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
+from clip_geometry_experiments.kit.training import Checkpoint
 from clip_geometry_experiments.mickus2024.classify import training
-from clip_geometry_experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry_experiments.mickus2024.classify.figures import draw_classify, draw_tasks, first_relation, sentences
-from clip_geometry_experiments.mickus2024.classify.rows import (
+from clip_geometry_experiments.mickus2024.classify.task import ClassifyConfig, Loaded, load
+from clip_geometry_experiments.mickus2024.classify.training import (
     SHUFFLED,
     correlated,
-    correlation_rows,
     curves_of,
     deviation_rows,
+    layer_correlation_rows,
     size_rows,
     state_row,
 )
-from clip_geometry_experiments.mickus2024.classify.task import Loaded, load
-from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
+from clip_geometry_experiments.report.figures import FigureEntry, save_drawings
 from clip_geometry_experiments.tasks import Task, load_task
 
 
@@ -85,7 +84,6 @@ class Classify(Experiment):
         `key` is the key of the cell, which names the checkpoint. With `shuffled`, the labels are permuted at random,
         and only the measures that enter correlations are recorded.
         """
-        remove_finished_checkpoints(self.workspace.folder)
         config, loaded = self.config, self.loaded
         trainer = training.ClassificationTrainer(
             loaded.trained.shuffled(seed) if shuffled else loaded.trained,
@@ -109,7 +107,7 @@ class Classify(Experiment):
                 if place.layer != "output"
             }
         rows: list[Row] = [state_row(config, loaded, place, values, seed) for place, values in trajectory.items()]
-        rows += [] if shuffled else correlation_rows(config, curves_of(rows), seed)
+        rows += [] if shuffled else layer_correlation_rows(config, curves_of(rows), seed)
         return [{**loaded.context, "updates": config.updates, "seeds": 1, **row} for row in rows]
 
     def _pooled_rows(self) -> list[Row]:
@@ -117,7 +115,7 @@ class Classify(Experiment):
         config = self.config
         curves = curves_of(self.finished_rows())
         rows = [
-            *correlation_rows(config, curves, "all"),
+            *layer_correlation_rows(config, curves, "all"),
             *deviation_rows(config, curves),
             *size_rows(config, self.loaded.trained),
         ]
@@ -131,7 +129,6 @@ class Classify(Experiment):
         return np.array(training.recorded_updates(self.config.updates, self.config.measure_every))
 
     def drawings(self) -> Mapping[str, Any]:
-        remove_finished_checkpoints(self.workspace.folder)
         return draw_classify(curves_of(self.finished_rows()), self._recorded)
 
     def origin(self) -> str:

@@ -14,9 +14,9 @@ from clip_geometry.display.numbers import fixed, number
 from clip_geometry.display.style import HEIGHT, INK, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit import figures
-from clip_geometry_experiments.kit.trajectories import Values
-from clip_geometry_experiments.mickus2024.classify.rows import SHUFFLED, kind_of, of_seeds
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.training import Values
+from clip_geometry_experiments.mickus2024.classify.training import SHUFFLED, kind_of, of_seeds
+from clip_geometry_experiments.report.figures import Drawing
 
 KINDS = {"silhouette": "silhouette", "isoscore": "IsoScore"}
 COLORS = {"silhouette": figures.WINE, "isoscore": figures.INDIGO}

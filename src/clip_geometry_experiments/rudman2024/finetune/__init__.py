@@ -11,12 +11,11 @@ from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.registry import library_versions
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.base import Cell, Experiment, experiments, read_explanations
-from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
-from clip_geometry_experiments.report.gallery import FigureEntry, save_drawings
-from clip_geometry_experiments.rudman2024.finetune import data, measuring
-from clip_geometry_experiments.rudman2024.finetune.config import FinetuneConfig, Method
+from clip_geometry_experiments.kit.training import Checkpoint
+from clip_geometry_experiments.report.figures import FigureEntry, save_drawings
+from clip_geometry_experiments.rudman2024.finetune import measuring, training
 from clip_geometry_experiments.rudman2024.finetune.figures import draw_finetune, draw_tasks, sentences
-from clip_geometry_experiments.rudman2024.finetune.model import FineTuned, load_transformer
+from clip_geometry_experiments.rudman2024.finetune.model import FinetuneConfig, FineTuned, Method, load_transformer
 from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
 
 
@@ -32,23 +31,23 @@ class Finetune(Experiment):
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
 
     @cached_property
-    def examples(self) -> tuple[data.Examples, data.Examples]:
+    def examples(self) -> tuple[training.Examples, training.Examples]:
         """The training examples and the validation examples."""
         config = self.config
-        train = data.load_examples(config.task)
+        train = training.load_examples(config.task)
         if config.held_out:
-            return data.hold_out(train, config.held_out, config.seed)
-        return train, data.load_examples(config.validation_task())
+            return training.hold_out(train, config.held_out, config.seed)
+        return train, training.load_examples(config.validation_task())
 
     @cached_property
-    def inputs(self) -> tuple[data.Windows, data.Windows]:
+    def inputs(self) -> tuple[training.Windows, training.Windows]:
         """The tokens of the training and the validation examples, which any model of this config shares."""
         config = self.config
         model, tokenizer = load_transformer(config.model, self.examples[0].texts)
         if config.model.pooling == "cls" and self.examples[0].kind != "span":
-            data.require_cls(tokenizer, config.model.model, "set pooling: mean")
+            training.require_cls(tokenizer, config.model.model, "set pooling: mean")
         size = {"name": config.model.model, "max_length": config.max_length, "overlap": config.overlap}
-        train, validation = (data.encode(examples, tokenizer, model, **size) for examples in self.examples)
+        train, validation = (training.encode(examples, tokenizer, model, **size) for examples in self.examples)
         return train, validation
 
     # --- cells
@@ -75,7 +74,6 @@ class Finetune(Experiment):
 
     def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
         """Train with one method and seed and return result rows; `key`, the cell's key, names the checkpoint."""
-        remove_finished_checkpoints(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config = self.config
         validation = self.examples[1]
@@ -86,7 +84,6 @@ class Finetune(Experiment):
         rows = [
             *measuring.performance_rows(measuring.metrics(validation, inputs, evaluation), validation),
             *measuring.geometry_rows(evaluation, layers, classes),
-            measuring.loss_row(trainer.losses, trainer.epoch_steps),
         ]
         origin = measuring.context(config, validation)
         at = {**method.at(), measuring.SEED: seed}
@@ -129,7 +126,6 @@ class Finetune(Experiment):
         return with_options(self.config.model.model, self.config.model.options())
 
     def drawings(self) -> Mapping[str, Any]:
-        remove_finished_checkpoints(self.workspace.folder)
         return draw_finetune(self.finished_rows())
 
     def origin(self) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -12,21 +13,19 @@ from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.origin import Row
-from clip_geometry.display.style import NEUTRAL, WIDTH, styled
+from clip_geometry.display.style import INK, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.base import distinct_labels
 from clip_geometry_experiments.kit.figures import LINES, deviation
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.figures import new_axes
-from clip_geometry_experiments.report.gallery import Drawing
-from clip_geometry_experiments.rudman2024.finetune.config import COSREG, I_STAR, NONE, TOP, Method
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import Drawing, new_axes
 from clip_geometry_experiments.rudman2024.finetune.measuring import ALL, PERFORMANCE, SEED
+from clip_geometry_experiments.rudman2024.finetune.model import COSREG, I_STAR, NONE, TOP, Method
 
 TOKENS, SENTENCES = {"rows": "tokens"}, {"rows": "sentences"}
 EMPTY = 0.05  # share of the height of the tallest bar; smaller bars are invisible on that scale
 LEAST = 4  # minimum number of trainings for a correlation
-# colors of the ends of the λ axis and of the other methods; Okabe & Ito 2008
-NEGATIVE, ZERO, POSITIVE = (0.00, 0.28, 0.55), (0.14, 0.16, 0.18), (0.75, 0.25, 0.00)
+# colors of the other methods; Okabe & Ito 2008
 OTHERS = {COSREG: "#009E73", TOP: "#AA4499"}
 MARKERS = {COSREG: "s", TOP: "D"}
 WIDEST = 5.0  # λ of the most saturated color
@@ -152,15 +151,6 @@ def chosen(methods: Iterable[Method]) -> list[Method]:
     return list(dict.fromkeys(picked))
 
 
-def visible(means: Values, shown: Sequence[Method]) -> list[Method]:
-    """Return the shown methods whose largest coordinate is visible next to the largest of all methods.
-
-    For the other methods, the largest coordinate is due to chance; all-but-the-top, for example, removes the mean.
-    """
-    largest = {method: float(np.abs(means[method]).max()) for method in shown if method in means}
-    return [method for method, height in largest.items() if height > EMPTY * max(largest.values())]
-
-
 def label(method: Method) -> str:
     """Return the label of a method, such as `I-STAR, λ = −1`, `none (λ = 0)` or `all-but-the-top, 3`."""
     value = _minus(method.value)
@@ -169,14 +159,13 @@ def label(method: Method) -> str:
 
 
 def color(method: Method) -> str:
-    """Return blue for negative λ and orange for positive λ, paler near 0, and black for plain training."""
+    """Return blue for negative λ and red for positive λ, paler near 0, and black for plain training."""
     if not on_axis(method):
         return OTHERS[method.name]
     if method.value == 0:
-        return to_hex(ZERO)
-    share = 0.45 + 0.55 * min(abs(method.value) / WIDEST, 1)
-    red, green, blue = (1 - share * (1 - part) for part in (NEGATIVE if method.value < 0 else POSITIVE))
-    return to_hex((red, green, blue))
+        return INK
+    share = 0.4 + 0.6 * min(abs(method.value) / WIDEST, 1)
+    return to_hex(colormaps["RdBu_r"](0.5 + 0.45 * np.sign(method.value) * share))
 
 
 def marker(method: Method) -> str:
@@ -248,14 +237,14 @@ def activation_figure(means: Values, shown: Sequence[Method]) -> Figure:
     The largest coordinate is labeled where it is visible.
     """
     shown = [method for method in shown if method in means]
-    named = visible(means, shown)
+    tallest = max((np.abs(means[method]).max() for method in shown), default=0.0)
     figure = Figure(figsize=(WIDTH, 0.45 + 0.85 * len(shown)), layout="constrained")
     panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, method in zip(panels, shown, strict=True):
         mean = means[method]
         axes.vlines(np.arange(len(mean)), 0, mean, color=color(method), linewidth=0.6)
-        if method in named:
-            top = int(np.abs(mean).argmax())
+        top = int(np.abs(mean).argmax())
+        if abs(mean[top]) > EMPTY * tallest:  # below, it is due to chance
             place: Any = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
             axes.annotate(f"{top}", (top, mean[top]), **place, fontsize=7)
         axes.margins(y=0.2)

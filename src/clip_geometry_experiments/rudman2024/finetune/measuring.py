@@ -18,12 +18,11 @@ from clip_geometry.geometry.uncertainty import BLOCKS, standard_error
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 from clip_geometry.training.losses import hidden_rows, second_moments
-from clip_geometry_experiments.kit import training, trajectories
+from clip_geometry_experiments.kit import training
 from clip_geometry_experiments.kit.base import data_options
 from clip_geometry_experiments.report.figures import sampled_cosines
-from clip_geometry_experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
-from clip_geometry_experiments.rudman2024.finetune.data import Examples, Windows
-from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
+from clip_geometry_experiments.rudman2024.finetune.model import I_STAR, NONE, FinetuneConfig
+from clip_geometry_experiments.rudman2024.finetune.training import Examples, FineTuningTrainer, Windows
 
 MEASURED_TOKENS = 50_000  # approximate number of tokens of validation sentences
 LONGEST_ANSWER = 30  # tokens
@@ -245,13 +244,6 @@ def cosine_histogram(rows: Tensor) -> list[int]:
     return counts.tolist()
 
 
-def loss_row(losses: Sequence[float], epoch_steps: int) -> Record:
-    """Return the mean task loss of each epoch (`trajectory`); the value is that of the last epoch."""
-    epochs = [losses[start : start + epoch_steps] for start in range(0, len(losses), epoch_steps)]
-    means = [float(np.mean(part)) for part in epochs]
-    return Record("finetune.loss", means[-1], n=None, d=None, at={}, trajectory=means)
-
-
 # --- records
 
 
@@ -312,4 +304,4 @@ def correlation_rows(rows: Iterable[Row]) -> Iterator[Row]:
     pairs = [(numbers["isoscore"], numbers[PERFORMANCE]) for numbers in trainings.values() if len(numbers) == 2]
     x, y = np.array(pairs, dtype=float).reshape(-1, 2).T
     at = {"method": I_STAR, SEED: ALL, "of": "isoscore", "with": PERFORMANCE}
-    yield from trajectories.correlation_rows("finetune", x, y, d=None, at=at)
+    yield from training.correlation_rows("finetune", x, y, d=None, at=at)

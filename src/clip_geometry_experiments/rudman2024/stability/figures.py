@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from clip_geometry.display.numbers import fixed, plus_minus
 from clip_geometry.display.origin import Row
-from clip_geometry.display.style import INK, WIDTH, styled
+from clip_geometry.display.style import INK, WIDTH
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, log_axis
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, Panel, PanelCurve, panels_figure
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import Drawing
 
 STYLES = [  # line styles of the estimates
-    {"color": color, "marker": marker, "linestyle": line, "markersize": 3}
+    {"color": color, "line": line, "style": {"marker": marker, "markersize": 3}}
     for color, marker, line in zip(
         (INDIGO, GREEN, ROSE, "#AA4499", "#999933"), "os^vD", (*LINES, (0, (1, 3))), strict=True
     )
@@ -90,54 +91,46 @@ def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
     return [biases, words("least", n, best)]
 
 
-@styled
 def shrinkage_figure(numbers: pd.DataFrame) -> Figure:
     """Draw Figure 4 of the paper, with one panel per cloud."""
     stars = numbers.dropna(subset=["zeta"]).sort_values("zeta", kind="stable")
-    truths = _truths(numbers)
     sizes = _some(sorted(numbers["n"].unique()), SHOWN_SIZES)
-    figure = Figure(figsize=(WIDTH, 0.5 + 1.75 * len(truths)), layout="constrained")
-    panels = figure.subplots(len(truths), 1, sharex=True, squeeze=False)[:, 0]
-    colors = [tuple(LIGHTER + (DARKER - LIGHTER) * share) for share in np.linspace(0, 1, len(sizes))]
-    for axes, (cloud, truth) in zip(panels, truths.items(), strict=True):
-        axes.axhline(truth, gid=f"truth:{cloud}", **TRUE)
+    colors = [to_hex(LIGHTER + (DARKER - LIGHTER) * share) for share in np.linspace(0, 1, len(sizes))]
+    panels = []
+    for cloud, truth in _truths(numbers).items():
+        curves = []
         for n, color in zip(sizes, colors, strict=True):
             curve = stars[(stars["cloud"] == cloud) & (stars["n"] == n)]
-            x, mean, spread = curve["zeta"], curve["bias"] + truth, curve["standard_deviation"]
-            axes.plot(x, mean, color=color, marker="o", markersize=2.5, label=f"n = {n}", gid=f"star:{cloud}:{n}")
-            axes.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.3, linewidth=0)
-        axes.set_title(f"{cloud}, true score {fixed(truth, 3)}", loc="left")
-        axes.set_ylabel("IsoScore*")
-        axes.set_ylim(bottom=0)
-    panels[-1].set_xlabel("ζ (0: the rows alone, 1: $C_0$ alone)")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
-    return figure
+            x, mean, spread = (np.asarray(curve[key]) for key in ("zeta", "bias", "standard_deviation"))
+            style = {"marker": "o", "markersize": 2.5}
+            curves.append(PanelCurve(x, mean + truth, color, f"n = {n}", "-", f"star:{cloud}:{n}", style, spread))
+        title = f"{cloud}, true score {fixed(truth, 3)}"
+        panels.append(Panel("IsoScore*", curves, (0, None), levels={truth: TRUE}, title=title))
+    size, xlabel = (WIDTH, 0.5 + 1.75 * len(panels)), "ζ (0: the rows alone, 1: $C_0$ alone)"
+    return panels_figure(panels, size=size, xlabel=xlabel, legend={"ncols": 3})
 
 
-@styled
 def errors_figure(numbers: pd.DataFrame, zetas: Sequence[float]) -> Figure:
-    """Draw two panels per cloud, bias and root mean square error of the estimates, on common axes."""
-    truths = _truths(numbers)
-    sizes = sorted(numbers["n"].unique())
+    """Draw two panels per cloud, bias and root mean square error of the estimates."""
     known = numbers.dropna(subset=["rmse"]).sort_values("n", kind="stable")
-    figure = Figure(figsize=(WIDTH, 0.6 + 1.45 * len(truths)), layout="constrained")
-    panels = figure.subplots(len(truths), 2, sharex=True, sharey="col", squeeze=False)
-    for (left, right), cloud in zip(panels, truths, strict=True):
-        for label, style in zip(labels_of(zetas), STYLES, strict=False):
-            curve = known[(known["cloud"] == cloud) & (known["label"] == label)]
-            for axes, number in ((left, "bias"), (right, "rmse")):
-                axes.plot(curve["n"], curve[number], label=label, gid=f"{number}:{cloud}:{label}", **style)
-        left.axhline(0, **TRUE)
-        left.set_title(cloud, loc="left")
-        left.set(ylabel="bias")
-        right.set(ylabel="RMSE")
-        right.set_xscale("log", base=2)
-        right.xaxis.set(major_locator=FixedLocator(_some(sizes, 3)), minor_locator=NullLocator())
-        right.xaxis.set(major_formatter="{x:g}", minor_formatter=NullFormatter())
-    log_axis(panels[0, 1].yaxis, known["rmse"].to_numpy())
-    for axes in panels[-1]:
-        axes.set_xlabel("rows n")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    panels = []
+    for cloud in _truths(numbers):
+        for number in ("bias", "rmse"):
+            curves = []
+            for label, style in zip(labels_of(zetas), STYLES, strict=False):
+                curve = known[(known["cloud"] == cloud) & (known["label"] == label)]
+                x, y = np.asarray(curve["n"]), np.asarray(curve[number])
+                curves.append(PanelCurve(x, y, label=label, gid=f"{number}:{cloud}:{label}", **style))
+            if number == "bias":
+                panels.append(Panel("bias", curves, levels={0.0: TRUE}, title=cloud))
+            else:
+                panels.append(Panel("RMSE", curves, log=True))
+    size = (WIDTH, 0.6 + 1.45 * len(panels) / 2)
+    figure = panels_figure(panels, size=size, xlabel="rows n", columns=2, legend={"ncols": 2})
+    for axes in figure.axes:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set(major_locator=FixedLocator(_some(sorted(known["n"].unique()), 3)), major_formatter="{x:g}")
+        axes.xaxis.set(minor_locator=NullLocator())
     return figure
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.display.origin import with_options
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.hf import load_tokenizer
 from clip_geometry.encoders.hub import load_state_dict, read_state_dict
@@ -21,19 +20,30 @@ from clip_geometry.encoders.runtime import inference, resolve_device
 from clip_geometry.evaluate import ensemble
 from clip_geometry.registry import library_versions
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import Cell, experiments, read_explanations
-from clip_geometry_experiments.kit.clip_training import ZERO_SHOT, data_words
+from clip_geometry_experiments.kit.base import Cell, dataset_words, experiments, read_explanations
+from clip_geometry_experiments.kit.clip_training import (
+    ZERO_SHOT,
+    Place,
+    TrainingStudy,
+    loss_record,
+    share_record,
+    state_record,
+)
 from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, parallel
-from clip_geometry_experiments.kit.training import Checkpoint, remove_finished_checkpoints
-from clip_geometry_experiments.kit.training_states import Place, TrainingStudy, loss_record, share_record, state_record
+from clip_geometry_experiments.kit.training import Checkpoint
 from clip_geometry_experiments.studies.distillation import training
-from clip_geometry_experiments.studies.distillation.config import DistillationConfig
-from clip_geometry_experiments.studies.distillation.data import LabeledImages, Sources, Texts
 from clip_geometry_experiments.studies.distillation.figures import draw_distillation, sentences
-from clip_geometry_experiments.studies.distillation.training import DistillationTrainer, Student
+from clip_geometry_experiments.studies.distillation.training import (
+    DistillationConfig,
+    DistillationTrainer,
+    LabeledImages,
+    Sources,
+    Student,
+    Texts,
+)
 
-LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
-    f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")
+LOSS, COSINE, UNEXPLAINED, TRAINING_LOSS = (
+    f"distillation.{name}" for name in ("loss", "cosine", "unexplained", "training_loss")
 )
 BATCH = 256
 ROUNDING = 1e-20  # relative threshold for squares in float64; anything smaller is zero variance
@@ -109,13 +119,6 @@ def accuracy_rows(images: LabeledImages, classes: Tensor, at: Row) -> Iterator[R
         yield share_record(ZERO_SHOT, value, **images.size(kind), d=classes.shape[1], at=place)
 
 
-def relative_row(row: Record, teacher: Row) -> Record:
-    """Divide a student's accuracy by its teacher's on the same images; the value is None if the teacher's is 0."""
-    value = row["value"] / teacher["value"] if teacher["value"] else None
-    note = {} if value is not None else {"note": "the teacher is right on no image"}
-    return Record(SHARE, value, None, n=row.n, d=row.d, at=row.at, **note)
-
-
 def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, seed: int) -> Iterator[Row]:
     """Yield cosines to the teacher with their standard errors, and the distances between translations."""
     sets = {}
@@ -139,7 +142,8 @@ class Distillation(TrainingStudy):
     Config = DistillationConfig
     explanations = EXPLANATIONS | read_explanations(Path(__file__).with_name("numbers.yaml"))
 
-    def planned(self) -> Cell:
+    @cached_property
+    def cell(self) -> Cell:
         config = self.config
         define = config.settings()
         sets = []
@@ -204,23 +208,19 @@ class Distillation(TrainingStudy):
         config, sources, data = self.config, self.sources, self.config.tested
         origin = self._origin(data)
         at = {"tower": "teacher", "language": config.languages[0]}
-        named = {"model": config.teacher.model, "model_options": self._teacher_options}
+        options = config.teacher.model_dump(mode="json", exclude_defaults=True, exclude={"model"})
+        named = {"model": config.teacher.model, "model_options": options}
         classes = sources.teacher_classes(data)
         best = [{**origin, **named, **row} for row in accuracy_rows(images, classes, at)]
         rows = []
         for language, prompts in sources.class_texts(data, config.prompts).items():
             at = {"tower": "student", "step": config.steps, "language": language}
             own = accuracy_rows(images, class_rows(student, prompts), at)
-            for row, teacher in zip(own, best, strict=True):
-                rows += [{**origin, **row}, {**origin, **relative_row(row, teacher)}]
+            rows += [{**origin, **row} for row in own]
         return [*best, *rows]
 
     def _origin(self, data: DatasetConfig) -> Row:
         return self.context(data, without=("language", "pair"))
-
-    @property
-    def _teacher_options(self) -> dict[str, Any]:
-        return self.config.teacher.model_dump(mode="json", exclude_defaults=True, exclude={"model"})
 
     # --- the report
 
@@ -229,19 +229,9 @@ class Distillation(TrainingStudy):
         return "trajectory" not in row or row["measure"] not in (COSINE, ZERO_SHOT)
 
     def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        return {
-            "teacher": with_options(config.teacher.model, self._teacher_options),
-            "languages": ", ".join(config.languages),
-            "trained on": data_words(config.data),
-            "measured on": data_words(config.measured),
-            "tested on": data_words(config.tested),
-            "states measured": len(self.steps),
-            "model": f"mclip:{self.model_folder}",
-        }
+        return {**super().facts(), "model": f"mclip:{self.model_folder}"}
 
     def drawings(self) -> Mapping[str, Any]:
-        remove_finished_checkpoints(self.workspace.folder)
         return draw_distillation(self.finished_rows())
 
     @classmethod
@@ -252,7 +242,7 @@ class Distillation(TrainingStudy):
     def origin(self) -> str:
         config = self.config
         return (
-            f"{data_words(config.measured)}; the saved student and its teacher on {data_words(config.tested)}. "
+            f"{dataset_words(config.measured)}; the saved student and its teacher on {dataset_words(config.tested)}. "
             f"Teacher: {config.teacher.model}; pipeline: none; seed {config.seed}."
         )
 

@@ -11,8 +11,8 @@ from clip_geometry.display.origin import Row
 from clip_geometry.display.style import COLORS, NEUTRAL, WIDTH
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import LINES, Panel, PanelCurve, panels_figure
-from clip_geometry_experiments.kit.trajectories import states_of
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.training import states_of
+from clip_geometry_experiments.report.figures import Drawing
 
 ZERO_SHOT = "zero_shot.top_1"
 PANELS = {  # (measure, classes) → label

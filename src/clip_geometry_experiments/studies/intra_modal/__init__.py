@@ -11,7 +11,6 @@ from pydantic import Field
 from sklearn.metrics import average_precision_score
 from sklearn.metrics.pairwise import cosine_similarity
 
-from clip_geometry.display.origin import with_options
 from clip_geometry.encoders import load_encoder
 from clip_geometry.measuring.views import context
 from clip_geometry.progress import progress
@@ -101,11 +100,6 @@ class IntraModal(base.Experiment):
 
     # --- the report
 
-    def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        data = f"{with_options(config.data.name, base.data_options(config.data))}, {config.data.split}"
-        return {"model": config.model.model, "data": data, "starts": len(config.seeds)}
-
     @classmethod
     def sentences(cls, planned: "Sequence[IntraModal]") -> list[str]:
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
@@ -114,8 +108,8 @@ class IntraModal(base.Experiment):
         return draw_intra_modal(self.finished_rows())
 
     def origin(self) -> str:
-        facts = self.facts()
-        return f"{facts['data']} by {facts['model']}; seed {self.config.seed}."
+        config = self.config
+        return f"{base.dataset_words(config.data)} by {config.model.model}; seed {config.seed}."
 
 
 def average_precision(

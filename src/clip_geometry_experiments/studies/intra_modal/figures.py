@@ -9,8 +9,7 @@ from clip_geometry.display.origin import Row
 from clip_geometry.display.style import INK, NEUTRAL, SECOND, error_dots, name_lines, styled
 from clip_geometry.display.words import Words
 from clip_geometry.modalities import plural
-from clip_geometry_experiments.report.figures import legend_above, new_axes
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.report.figures import Drawing, legend_above, new_axes
 
 # number → name, color, marker, offset from the line
 NUMBERS = {"native": ("native features", INK, "o", -0.12), "inverted": ("inverted features", SECOND, "D", 0.12)}

@@ -3,17 +3,24 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from clip_geometry.measuring.views import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
-from clip_geometry_experiments.kit.base import Cell, Experiment, RunConfig, experiments, fresh_names, read_explanations
-from clip_geometry_experiments.studies.repair_table.data import SetConfig
+from clip_geometry_experiments.kit.base import (
+    Cell,
+    Experiment,
+    RunConfig,
+    distinct,
+    experiments,
+    fresh_names,
+    read_explanations,
+)
 from clip_geometry_experiments.studies.repair_table.figures import draw_table, tell
-from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, repair_of
+from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, Halves, SetConfig, repair_of
 from clip_geometry_experiments.studies.repair_table.table import RepairTable, rows_of, table_of
 
 
@@ -27,7 +34,7 @@ class RepairTableConfig(RunConfig):
         splits: Number of random halves of each set, from 2 to 1000.
     """
 
-    sets: tuple[SetConfig, ...] = Field(min_length=1)
+    sets: Annotated[tuple[SetConfig, ...], Field(min_length=1), distinct("sets", "name")]
     repairs: tuple[str, ...] = Field(min_length=1)
     splits: int = Field(default=10, ge=2, le=1000)
 
@@ -37,15 +44,6 @@ class RepairTableConfig(RunConfig):
         for name in names:
             repair_of(name)
         return tuple(dict.fromkeys(("none", *names)))
-
-    @field_validator("sets")
-    @classmethod
-    def _distinct(cls, sets: tuple[SetConfig, ...]) -> tuple[SetConfig, ...]:
-        """Check that the sets have distinct names."""
-        names = [set_config.name for set_config in sets]
-        if len(set(names)) < len(names):
-            raise InputError(f"the sets are called {', '.join(names)}; expected distinct names")
-        return sets
 
 
 class RepairTableExperiment(Experiment):

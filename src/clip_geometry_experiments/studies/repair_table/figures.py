@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from clip_geometry.display.style import IMAGE, INK, NEUTRAL, TEXT, styled
 from clip_geometry.display.words import Words
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.report.figures import Drawing
 from clip_geometry_experiments.studies.repair_table.table import Ranking, RepairTable, summary
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
@@ -58,7 +58,7 @@ def _balance_panel(figure: Figure, axes: Axes, table: RepairTable, names: list[s
     for row, name in enumerate(names):
         for column, measure in enumerate(measures):
             cells = table.over_sets(name, measure)
-            if cells:
+            if len(cells):
                 better, worse = (table.count(name, measure, verdict) for verdict in ("better", "worse"))
                 balance[row, column] = sets * (better - worse) / len(cells)
                 if better and worse:

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import chi2, f, rankdata, spearmanr, studentized_range, t
 
 from clip_geometry.results import Record, Row
 from clip_geometry.search.repairs import Repair, repairs
-from clip_geometry_experiments.kit.correlation import LEVEL, holm, rank_correlation
+from clip_geometry_experiments.kit.significance import LEVEL, holm, rank_correlation
 from clip_geometry_experiments.studies.repair_table import measuring
 
 
@@ -90,6 +91,8 @@ def resampled_error(values: NDArray[np.floating], ratio: float) -> float:
 
 
 PREFIX = "repair_table."
+Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
+NUMBERS = ("value", "error", "change", "change_error", "verdict")  # of a cell with a value
 REFERENCES = ("noise", "truth")  # in the recorded table: Gaussian rows, and the planted gap removed
 
 
@@ -148,75 +151,72 @@ def quantile(splits: int) -> float:
     return float(t.ppf(1 - LEVEL / 2, splits - 1))
 
 
-class CellValue(NamedTuple):
-    """A cell of the table: the mean over splits and the change from no repair, with their standard errors."""
-
-    value: float
-    error: float
-    change: float
-    change_error: float
-    verdict: str
-
-
 @dataclass(frozen=True, eq=False)
 class RepairTable:
     """The repair table.
 
     Attributes:
-        values: Mapping from (set, repair, measure) to `CellValue`, without undefined cells.
-        notes: Mapping from (set, repair, measure) to the reason why a cell is undefined.
-        sizes: Mapping from set to number of rows and dimension.
+        cells: One line for each `set`, `repair` and `measure`: the mean over the splits (`value`), the `change` from no
+            repair, their standard errors `error` and `change_error`, and the `verdict`; or a `note` that says why there
+            is no value. `n`, `d` and `splits` are those of the set.
         controls: Sets in which there is nothing to find; repairs are not ranked on them.
-        splits: Number of random halves.
     """
 
-    values: Mapping[tuple[str, str, str], CellValue]
-    notes: Mapping[tuple[str, str, str], str]
-    sizes: Mapping[str, tuple[int, int]]
-    controls: tuple[str, ...]
-    splits: int
+    cells: Frame
+    controls: tuple[str, ...] = ()
+
+    @cached_property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Set → number of rows and dimension."""
+        return {cell.set: (cell.n, cell.d) for cell in self.cells.drop_duplicates("set").itertuples()}
+
+    @property
+    def splits(self) -> int:
+        """Number of random halves."""
+        return int(self.cells["splits"].max())
 
     @cached_property
     def measures(self) -> dict[str, measuring.TableMeasure]:
         """The measures of the table; measures that are only recorded are included if the table has their values."""
-        known = {measure for _, _, measure in self.values}
-        return {
-            name: table_measure
-            for name, table_measure in measuring.MEASURES.items()
-            if not table_measure.recorded or name in known
-        }
+        known = set(self.cells["measure"][self.cells["value"].notna()])
+        return {name: each for name, each in measuring.MEASURES.items() if not each.recorded or name in known}
 
     @cached_property
     def repairs(self) -> tuple[str, ...]:
-        names = dict.fromkeys(repair for _, repair, _ in (*self.values, *self.notes))
-        return tuple(name for name in names if name not in REFERENCES)
+        return tuple(name for name in self.cells["repair"].unique() if name not in REFERENCES)
 
     @cached_property
     def ranked(self) -> tuple[str, ...]:
         """The sets on which repairs are ranked."""
         return tuple(name for name in self.sizes if name not in self.controls)
 
-    def over_sets(self, repair: str, measure: str) -> list[CellValue]:
+    @cached_property
+    def known(self) -> Frame:
+        """The cells of the ranked sets that have a value."""
+        return self.cells[self.cells["value"].notna() & self.cells["set"].isin(self.ranked)]
+
+    @cached_property
+    def _by_pair(self) -> dict[Any, Frame]:
+        return dict(list(self.known.groupby(["repair", "measure"])))
+
+    def over_sets(self, repair: str, measure: str) -> Frame:
         """Return the cells of a repair and a measure on the ranked sets."""
-        keys = [(name, repair, measure) for name in self.ranked]
-        return [self.values[key] for key in keys if key in self.values]
+        return self._by_pair.get((repair, measure), self.known.iloc[:0])
 
     def count(self, repair: str, measure: str, verdict: str) -> int:
-        return sum(cell.verdict == verdict for cell in self.over_sets(repair, measure))
+        return int((self.over_sets(repair, measure)["verdict"] == verdict).sum())
 
     def detectable(self, repair: str, measure: str) -> float:
         """Return the largest change on a ranked set that is a tie; the table cannot detect smaller ones."""
-        errors = [cell.change_error for cell in self.over_sets(repair, measure)]
-        return quantile(self.splits) * max(errors, default=0.0)
+        errors = self.over_sets(repair, measure)["change_error"]
+        return quantile(self.splits) * errors.max() if len(errors) else 0.0
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
         """Group of measures → ranking of the repairs over the sets, without groups of fewer than two sets."""
         rankings = {}
-        for group in dict.fromkeys(table_measure.group for table_measure in self.measures.values()):
-            names, scores = self.scores(
-                [name for name, table_measure in self.measures.items() if table_measure.group == group]
-            )
+        for group in dict.fromkeys(each.group for each in self.measures.values()):
+            names, scores = self.scores([name for name, each in self.measures.items() if each.group == group])
             if len(scores) > 1 and len(names) > 1:
                 rankings[group] = ranking(names, scores)
         return rankings
@@ -226,47 +226,35 @@ class RepairTable:
 
         A score is minus the mean rank by the measures, where rank 1 is the best.
         """
-        # keys (set, measure) that have a value; measures of classes are absent if a set has none
-        keys = [(of, m) for of in self.ranked for m in measures if (of, "none", m) in self.values]
-        names = [name for name in self.repairs if all((of, name, m) in self.values for of, m in keys)]
-        rows = []
-        for _, of_set in itertools.groupby(keys, key=lambda key: key[0]):
-            values = [
-                [self.values[of, name, m].value * measuring.MEASURES[m].better for name in names] for of, m in of_set
-            ]
-            rows.append(-rankdata(-np.array(values).round(12), axis=1).mean(0))
-        return names, np.array(rows).reshape(-1, len(names))
+        cells = self.known[self.known["measure"].isin(measures)]
+        wide = cells.pivot(index=["set", "measure"], columns="repair", values="value").reindex(columns=self.repairs)
+        wide = wide[wide["none"].notna()].dropna(axis="columns")  # measures of classes are absent if a set has none
+        better = [measuring.MEASURES[measure].better for measure in wide.index.get_level_values("measure")]
+        ranks = wide.mul(better, axis=0).round(12).rank(axis=1, ascending=False)
+        scores = -ranks.groupby(level="set").mean()
+        return list(scores.columns), scores.to_numpy()
 
 
 def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) -> RepairTable:
     """Build the table from its records."""
-    values, notes, sizes = {}, {}, {}
-    splits = 0
+    cells = []
     for row in rows:
-        at = row["at"]
-        key = at["set"], at["repair"], row["measure"].removeprefix(PREFIX)
-        sizes[at["set"]] = row["n"], row["d"]
-        if row["value"] is None:
-            notes[key] = row["note"]
-        else:
-            splits = len(row["by_split"])
-            numbers = (row["value"], row["standard_error"], row["change"], row["change_error"])
-            values[key] = CellValue(*numbers, row["verdict"])
-    return RepairTable(values, notes, sizes, tuple(controls), splits)
+        key = {"measure": row["measure"].removeprefix(PREFIX), "error": row.get("standard_error"), **row["at"]}
+        same = {name: row.get(name) for name in ("n", "d", "value", "change", "change_error", "verdict", "note")}
+        cells.append({**key, **same, "splits": len(row.get("by_split", ()))})
+    return RepairTable(pd.DataFrame(cells), tuple(controls))
 
 
 def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
     """Build the table from one line per set and repair, as scripts/record_run.py writes them."""
-    values, notes, sizes, controls = {}, {}, {}, {}
-    splits = 0
+    cells, controls = [], {}
     for line in lines:
-        splits = line["splits"]
-        of, repair = line["set"], line["repair"]
-        sizes[of] = line["n"], line["d"]
-        controls[of] = line["control"]
-        values |= {(of, repair, measure): CellValue(*numbers) for measure, numbers in line["values"].items()}
-        notes |= {(of, repair, measure): why for measure, why in line.get("notes", {}).items()}
-    return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), splits)
+        shared = {name: line[name] for name in ("set", "repair", "n", "d", "splits")}
+        for measure, numbers in line["values"].items():
+            cells.append({**shared, "measure": measure, **dict(zip(NUMBERS, numbers, strict=True))})
+        cells += [{**shared, "measure": measure, "note": why} for measure, why in line.get("notes", {}).items()]
+        controls[line["set"]] = line["control"]
+    return RepairTable(pd.DataFrame(cells), tuple(name for name in controls if controls[name]))
 
 
 FEWEST = 5  # minimum number of maps
@@ -398,8 +386,8 @@ def summary(table: RepairTable) -> SimpleNamespace:
     improved = {name: table.count(name, AIM, "better") for name in names}
     helping = {name: count for name, count in improved.items() if count > table.count(name, AIM, "worse")}
     free = [name for name in helping if not any(table.count(name, measure, "worse") for measure in APART)]
-    changes = {name: [each.change for each in table.over_sets(name, AIM)] for name in names}
-    gains = {name: float(np.mean(values)) for name, values in changes.items() if values}
+    changes = {name: table.over_sets(name, AIM)["change"] for name in names}
+    gains = {name: float(change.mean()) for name, change in changes.items() if len(change)}
     candidates = [name for name in free if name in own] or [name for name in helping if name in own]
     best = max(candidates, key=lambda name: gains[name], default="")
     ranked = table.rankings.get("retrieval")

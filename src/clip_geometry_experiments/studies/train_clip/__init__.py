@@ -18,17 +18,15 @@ from clip_geometry.files import sha256_of
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, library_versions
 from clip_geometry.results import Row, read_rows
-from clip_geometry_experiments.kit.base import Cell, experiments, numbered_labels, read_explanations
-from clip_geometry_experiments.kit.clip_training import data_words
-from clip_geometry_experiments.kit.training import FULL, Checkpoint, remove_finished_checkpoints, resolve_precision
-from clip_geometry_experiments.kit.training_states import TrainingStudy, loss_record, share_record, state_record
-from clip_geometry_experiments.kit.trajectories import curves_of
-from clip_geometry_experiments.report.gallery import Drawing, FigureEntry, save_drawings
-from clip_geometry_experiments.studies.train_clip import measuring, training
-from clip_geometry_experiments.studies.train_clip.config import TrainClipConfig
+from clip_geometry_experiments.kit.base import Cell, dataset_words, experiments, numbered_labels, read_explanations
+from clip_geometry_experiments.kit.clip_training import TrainingStudy, loss_record, share_record, state_record
+from clip_geometry_experiments.kit.training import FULL, Checkpoint, curves_of, resolve_precision
+from clip_geometry_experiments.report.figures import Drawing, FigureEntry, save_drawings
+from clip_geometry_experiments.studies.train_clip import training
 from clip_geometry_experiments.studies.train_clip.data import (
     CaptionedImages,
     ClassPrompts,
+    TrainClipConfig,
     channel_statistics,
     load_pairs,
     prompt_tokens,
@@ -54,7 +52,8 @@ class TrainClip(TrainingStudy):
         require_apart(datasets)
         return datasets
 
-    def planned(self) -> Cell:
+    @cached_property
+    def cell(self) -> Cell:
         if self.config.recorded is not None:
             return Cell({"recorded": sha256_of(self._recorded_file)}, self._recorded_rows, "recorded states")
         define = self.config.settings()
@@ -138,17 +137,17 @@ class TrainClip(TrainingStudy):
         config = self.config
         measured = self.pairs("measured")
         seen = self.prompts.seen
-        names = config.measures or measuring.NAMES
-        callback = measuring.ClipCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
+        names = config.measures or training.NAMES
+        callback = training.ClipCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
         trainer = self.trained(callback, Checkpoint.of(self.workspace.folder, self.cell.key))
         note(f"measuring took {trainer.measuring_share:.1%} of the training's time")
         rows: list[Row] = [
-            state_record(place, values, self.steps, **measuring.fields_of(config, place, measured, seen))
+            state_record(place, values, self.steps, **training.fields_of(config, place, measured, seen))
             for place, values in trainer.trajectory.items()
         ]
         rows += [
             loss_record("train_clip.training_loss", trainer.losses, self.steps, config.at(), pipeline=[]),
-            *measuring.change_rows(config, curves_of(rows)[0]),
+            *training.change_rows(config, curves_of(rows)[0]),
         ]
         batch_norm = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
         origin = self._origin(config.measured, batch_norm)
@@ -159,7 +158,7 @@ class TrainClip(TrainingStudy):
     def _origin(self, data: DatasetConfig, options: Mapping[str, Any]) -> Row:
         """Return the fields that all records of these images share; `options` are options of the model."""
         options = {**options} if self._precision == FULL else {**options, "trained_in": self._precision}
-        return self.context(data, model_options=options, pipeline=list(measuring.PIPELINE))
+        return self.context(data, model_options=options, pipeline=list(training.PIPELINE))
 
     def _tested_rows(self, trainer: training.ClipTrainer) -> list[Row]:
         """Test the zero-shot accuracy of the saved model, in float16, with the running statistics of batch norm."""
@@ -170,19 +169,19 @@ class TrainClip(TrainingStudy):
         seen = self.prompts.seen
         origin = self._origin(data, {})
 
-        def share(place: measuring.Place, value: float, **more: Any) -> Row:
-            fields = measuring.fields_of(config, place, tested, seen)
+        def share(place: training.Place, value: float, **more: Any) -> Row:
+            fields = training.fields_of(config, place, tested, seen)
             fields["at"]["pictures"] = "tested"
             return {**origin, **share_record(place.measure, value, **fields, **more)}
 
-        image, text, classes = measuring.encode(trainer, tested, self.prompts)
-        zero_shot = measuring.zero_shot_values(image, classes, tested.labels, seen)
+        image, text, classes = training.encode(trainer, tested, self.prompts)
+        zero_shot = training.zero_shot_values(image, classes, tested.labels, seen)
         rows = [share(place, value) for place, value in zero_shot.items()]
         if config.tasks:
             measured = self.pairs("measured")
-            fit = (*measuring.encode(trainer, measured, self.prompts)[:2], measured.labels)
-            for pipeline, place, value in measuring.task_values(fit, (image, text, tested.labels), classes, seen):
-                fitted = None if pipeline == measuring.PIPELINE and "probe" not in place.measure else "measured"
+            fit = (*training.encode(trainer, measured, self.prompts)[:2], measured.labels)
+            for pipeline, place, value in training.task_values(fit, (image, text, tested.labels), classes, seen):
+                fitted = None if pipeline == training.PIPELINE and "probe" not in place.measure else "measured"
                 rows.append(share(place, value, pipeline=list(pipeline), fitted_on=fitted))
         return rows
 
@@ -193,17 +192,7 @@ class TrainClip(TrainingStudy):
         return row["measure"] not in ("train_clip.pearson", "train_clip.spearman")
 
     def facts(self) -> Mapping[str, Any]:
-        config = self.config
-        return {
-            "architecture": str(config.architecture),
-            "arm": self.label(),
-            "trained on": data_words(config.data),
-            "measured on": data_words(config.measured),
-            "tested on": None if config.tested is None else data_words(config.tested),
-            "trained in": self._precision,
-            "states measured": len(self.steps),
-            "model": config.recorded or f"local-dir:{self.model_folder}",
-        }
+        return {**super().facts(), "model": self.config.recorded or f"local-dir:{self.model_folder}"}
 
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
@@ -218,7 +207,6 @@ class TrainClip(TrainingStudy):
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
         """Return the figures of one training; the figures of a sweep are drawn side by side by `together`."""
-        remove_finished_checkpoints(self.workspace.folder)
         return [] if group else super().figures(folder, prefix=prefix)
 
     def drawings(self) -> dict[str, Drawing]:
@@ -240,7 +228,7 @@ class TrainClip(TrainingStudy):
         if config.class_captions:
             chance += f"{config.class_captions:.0%} of the training captions name the class only; "
         return (
-            f"{data_words(config.measured)}; {chance}{config.architecture}, pipeline: normalize, "
+            f"{dataset_words(config.measured)}; {chance}{config.architecture}, pipeline: normalize, "
             f"batch norm: {config.batch_norm}; seed {config.seed}."
         )
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from clip_geometry.display.style import COLOR, INK, LINE, NEUTRAL, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry_experiments.kit.figures import LINES, Panel, PanelCurve, panels_figure
-from clip_geometry_experiments.kit.trajectories import curves_of
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.training import curves_of
+from clip_geometry_experiments.report.figures import Drawing
 
 Key = tuple[str, str, str]  # measure, modality, classes
 Curves = Mapping[Any, NDArray[np.float64]]  # Key → values (states,)

@@ -24,7 +24,7 @@ from scipy import stats
 from clip_geometry.config import Config, read_yaml, validate
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.kit.clip_training import ZERO_SHOT
-from clip_geometry_experiments.kit.correlation import Values, spearman
+from clip_geometry_experiments.kit.significance import Values, spearman
 from clip_geometry_experiments.studies.train_clip.figures import words
 
 VERDICTS = ("holds", "does not hold", "tie")

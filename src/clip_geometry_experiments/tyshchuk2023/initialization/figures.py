@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from clip_geometry.display.numbers import fixed
 from clip_geometry.display.origin import Row, with_options
-from clip_geometry.display.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
+from clip_geometry.display.style import COLOR, INK, MARKER, WIDTH, styled
 from clip_geometry.display.words import Words
 from clip_geometry.rows.matrix import as_rows, unit_rows
 from clip_geometry_experiments.kit.figures import Panel, PanelCurve, panels_figure
-from clip_geometry_experiments.report.figures import new_axes, singular_plane
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.report.figures import Drawing, singular_plane
 
 Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
 # one entry per tower: (title, modality, heading → points (n, 2) and the share of squared length along the first axis)
@@ -41,7 +39,6 @@ PLACES = {
     "attention branch": {"attention": 0.5},
 }  # fmt: skip
 TOWER = ["modality", "mode"]
-NUMBERS = ["value", "predicted", "predicted_from_start"]
 WORDS = Words(Path(__file__).with_name("words.j2"))
 # curve in a panel → its line style; its color shows the modality
 LINES = {
@@ -50,31 +47,19 @@ LINES = {
     "MLP branch": (0, (5, 1.5)),
     "attention branch": (0, (1, 1.2)),
 }
-# curve → the prediction drawn on it, and the marker of the prediction
-PREDICTIONS = {"stream": ("predicted_from_start", "x"), "MLP branch": ("predicted", "o")}
-MARKS = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "zorder": 4}
 WITHOUT = {"linewidth": 4, "zorder": 1}  # wide and pale because it lies under the stream
 
 
 def layer_curves(table: Frame) -> Figure:
-    """Draw one panel per tower: measured values as lines, predictions as markers.
-
-    Bands are one standard deviation over seeds.
-    """
+    """Draw the average cosine after each operation, one panel per tower; bands are standard deviations over seeds."""
     panels = []
     for (modality, mode), tower in table[table.layer.notna()].groupby(TOWER, sort=False):
         drawn = []
         for name, line in LINES.items():
-            places, values = _curve(tower[~tower.zero], name, "value")
+            places, values = _curve(tower[~tower.zero], name)
             if len(places):
                 drawn.append(PanelCurve(places, values, COLOR[modality], name, line, f"{name}:{modality}"))
-        for name, (number, marker) in PREDICTIONS.items():
-            places, values = _curve(tower[~tower.zero], name, number)
-            if len(places):
-                label, gid = f"{name}, predicted", f"{name} predicted:{modality}"
-                style = {"marker": marker, **MARKS}
-                drawn.append(PanelCurve(places, values.mean(axis=0), INK, label, "none", gid, style))
-        places, values = _curve(tower[tower.zero], "stream", "value")
+        places, values = _curve(tower[tower.zero], "stream")
         gid = f"without:{modality}"
         drawn.append(PanelCurve(places, values.mean(axis=0), "#C9CFD6", "stream, zero biases", "-", gid, WITHOUT))
         panels.append(Panel("average cosine", drawn, (-0.05, 1.05), title=_title(modality, mode)))
@@ -86,14 +71,14 @@ def layer_curves(table: Frame) -> Figure:
     return figure
 
 
-def _curve(tower: Frame, name: str, number: str) -> tuple[NDArray, NDArray]:
-    """Return x places and values (seeds, places) of one of NUMBERS; both are empty if the tower lacks the curve."""
+def _curve(tower: Frame, name: str) -> tuple[NDArray, NDArray]:
+    """Return x places and values (seeds, places) of a curve; both are empty if the tower lacks the curve."""
     # a block of a fresh ResNet without a shortcut is the identity, so that its ReLU changes nothing
     idle = (tower.operation == "residual") & ~tower.layer.isin(tower.layer[tower.operation == "shortcut"])
     # NaN where the operation is not part of the line
     places = tower.layer - tower.operation.map(PLACES[name]).astype(float)
     drawn = places.notna() & tower.value.notna() & ~idle
-    pivot = tower[drawn].pivot_table(index="seed", columns=places[drawn], values=number)
+    pivot = tower[drawn].pivot_table(index="seed", columns=places[drawn], values="value")
     return pivot.columns.to_numpy(float), pivot.to_numpy(float)
 
 
@@ -130,38 +115,6 @@ def bias_planes(towers: Planes) -> Figure:
     return figure
 
 
-@styled
-def cosine_dots(cosines: Frame) -> Figure:
-    """Draw one line per tower of each model: mean and standard deviation over seeds, with and without biases.
-
-    Args:
-        cosines: The table that `over_seeds` returns.
-    """
-    towers = cosines.groupby(["model", *TOWER], sort=False)
-    figure, axes = new_axes(0.85 + 0.3 * len(towers))
-    for place, ((_, modality, _), of_tower) in enumerate(towers):
-        for row in of_tower.itertuples():
-            style: Any = {"marker": MARKER[modality], "markersize": 4.5, "color": COLOR[modality]}
-            style |= {"markerfacecolor": "white", "zorder": 3} if row.zero else {}
-            height = place + (0.17 if row.zero else -0.17)
-            dot = {"value": row.mean, "standard_error": row.std}
-            error_dots(axes, [dot], [height], gid=f"{BIASES[row.zero]}:{place}", **style)
-            axes.annotate(
-                row.text, (1.02, height), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK
-            )
-    names = [f"{short_name(model)}\n{_title(modality, mode)}" for (model, modality, mode), _ in towers]
-    name_lines(axes, names, below=0.5, above=0.5)
-    axes.set_xlim(min(0.0, (cosines["mean"] - cosines["std"]).min()), 1.03)
-    axes.set_xlabel("average cosine of the embeddings")
-    marker_style = {"marker": "o", "color": NEUTRAL, "ls": "none", "markersize": 4.5}
-    legend = [
-        Line2D([], [], label="as initialized", **marker_style),
-        Line2D([], [], label="zero biases", markerfacecolor="white", **marker_style),
-    ]
-    figure.legend(handles=legend, loc="outside upper left", ncols=2)
-    return figure
-
-
 def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray]) -> dict[str, Drawing]:
     """Draw the figures of the experiment `initialization`.
 
@@ -171,8 +124,6 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
     """
     drawn: dict[str, Drawing] = {}
     table = table_of(rows)
-    caption = WORDS("cosines", (table["mode"] != "").any(), _origin(table))
-    drawn["cosine_of_fresh_models"] = Drawing("The cone at initialization", cosine_dots(over_seeds(table)), caption)
     for k, (model, own) in enumerate(table.groupby("model", sort=False), start=1):
         name = short_name(model)
         layered = own[own.layer.notna()]
@@ -188,7 +139,7 @@ def draw_initialization(rows: Sequence[Row], embeddings: Callable[[Row], NDArray
 
 
 def tell(rows: Sequence[Row]) -> list[str]:
-    """Say how narrow the cones of untrained models are, how biases affect them, and how close theory comes."""
+    """Say how narrow the cones of untrained models are, and how biases affect them."""
     table = table_of(rows)
     cosines = over_seeds(table)
     sentences = []
@@ -201,8 +152,7 @@ def tell(rows: Sequence[Row]) -> list[str]:
                 ascending.append((short_name(tower.model) + mode, tower.text))
             ranges.append((modality, ascending))
         sentences.append(WORDS("cones", zero, ranges, half.null.max(), half.seeds.max()))
-    mlps = table[~table.zero & (table.operation == "mlp")]
-    return [*sentences, WORDS("theory", (mlps.value - mlps.predicted).abs().max())]
+    return sentences
 
 
 def table_of(rows: Iterable[Row]) -> Frame:
@@ -217,7 +167,7 @@ def table_of(rows: Iterable[Row]) -> Frame:
             "layer": row["at"].get("layer", np.nan),
             "operation": row["at"].get("operation", ""),
             "data": f"{row['n']} {row['at']['modality']}s of {with_options(row['dataset'], row['data_options'])}",
-            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "null_value")},
+            **{key: np.nan if row.get(key) is None else row[key] for key in ("value", "null_value")},
             "row": row,
         }
         for row in rows

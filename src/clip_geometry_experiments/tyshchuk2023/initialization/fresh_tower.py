@@ -1,15 +1,18 @@
-"""Embeddings of freshly initialized towers, and the average cosine after each operation, measured and predicted."""
+"""Freshly initialized towers: embeddings, and the average cosine after each operation (embedding, norm, MLP, …)."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding.store import indices_within
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.encoders.base import Encoder
+from clip_geometry.encoders.base import Encoder, Tokens
 from clip_geometry.geometry import average_cosine
 from clip_geometry.measuring.records import named, rows_or_notes
 from clip_geometry.measuring.sets import MeasuredSets
@@ -17,8 +20,153 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit.base import data_options
-from clip_geometry_experiments.tyshchuk2023.initialization import random_network as theory
-from clip_geometry_experiments.tyshchuk2023.initialization.trace import AffineMeans, Norm, Operation, Trace, trace
+
+Take = Callable[[Tensor], Tensor]  # takes one row per input from a hidden state
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation of a tower; its rows are the input or the output of `module` (None means the tower's result).
+
+    `layer` is 0 before the first block, the number of the block inside it, and one more after the last block.
+    """
+
+    layer: int
+    name: str
+    module: nn.Module | None
+    side: Literal["input", "output"] = "output"
+
+    def hook(self, keep: Callable[[Tensor], None]) -> Any:
+        """Call `keep` with the operation's rows in every forward pass until the returned handle is removed."""
+        module: Any = self.module
+        if self.side == "input":
+            return module.register_forward_pre_hook(lambda _, given: keep(given[0]))
+        return module.register_forward_hook(lambda _, __, out: keep(out))
+
+
+# --- recording
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The operations of a tower in the order of execution, and the rows (n, width) after each one, the embeddings last.
+
+    The rows belong to the token that becomes the embedding (class token, end of text, …); for ResNets, they are means
+    over the positions of the feature map.
+    """
+
+    operations: tuple[Operation, ...]
+    rows: tuple[Tensor, ...]
+
+
+def trace(encoder: Encoder, modality: str, batches: Iterable[Any]) -> Trace:
+    """Embed the batches (stacked pixels, or Tokens) and record the output of every operation, as float32 on the CPU.
+
+    Only n rows are kept per operation. Raises InputError if the kind of tower is not supported.
+    """
+    encoder.require(modality)
+    operations, pooling = _tower(encoder, modality)
+    embed = encoder.image_features if modality == "image" else encoder.text_features
+    recorded: list[list[Tensor]] = [[] for _ in operations]
+    for batch in batches:
+        take = pooling(batch)
+        with ExitStack() as hooks:
+            for operation, rows in zip(operations[:-1], recorded[:-1], strict=True):
+                hooks.callback(operation.hook(partial(_keep, rows, take)).remove)
+            recorded[-1].append(embed(batch))
+    return Trace(tuple(operations), tuple(torch.cat(parts) for parts in recorded))
+
+
+def _keep(rows: list[Tensor], take: Take, hidden: Tensor) -> None:
+    rows.append(take(hidden).detach().to("cpu", torch.float32, copy=True))  # a copy: later operations may work in place
+
+
+# --- towers
+
+
+def _tower(encoder: Any, modality: str) -> tuple[list[Operation], Callable[[Any], Take]]:
+    """Return the operations of a tower, the embeddings last, and a function from a batch to its `Take`."""
+    from open_clip.model import CLIP
+    from open_clip.modified_resnet import ModifiedResNet
+    from open_clip.transformer import VisionTransformer
+
+    model = getattr(encoder, "model", None)
+    if isinstance(model, CLIP) and modality == "text":
+        return _text(model)
+    if isinstance(model, CLIP) and isinstance(model.visual, ModifiedResNet):
+        return _resnet(model.visual), lambda pixels: lambda hidden: hidden.mean(dim=(2, 3))
+    if isinstance(model, CLIP) and isinstance(model.visual, VisionTransformer) and model.visual.pool_type == "tok":
+        return _image(model.visual), lambda pixels: lambda hidden: hidden[:, 0] if hidden.ndim == 3 else hidden
+    raise InputError(
+        f"the {modality} tower of {encoder.config.model} cannot be followed layer by layer; expected one of "
+        "open_clip's CLIP: text transformers, ModifiedResNet, and vision transformers with a class token"
+    )
+
+
+def _image(visual: Any) -> list[Operation]:
+    """Return the operations of a vision transformer, from the embedded patches to the projection."""
+    start = [Operation(0, "embedding", visual.ln_pre, "input")]
+    if not isinstance(visual.ln_pre, nn.Identity):
+        start.append(Operation(0, "normalisation", visual.ln_pre))
+    return _transformer(start, visual.transformer, visual.ln_post)
+
+
+def _text(model: Any) -> tuple[list[Operation], Callable[[Any], Take]]:
+    """Return the operations of the text tower, and a function from a batch of tokens to its `Take`, the pooling."""
+    from open_clip.transformer import text_global_pool
+
+    def pooling(tokens: Tokens) -> Take:
+        inputs, kind, end = tokens.inputs, model.text_pool_type, model.text_eos_id
+
+        def take(hidden: Tensor) -> Tensor:
+            if hidden.ndim == 2:
+                return hidden
+            return text_global_pool(hidden, inputs.to(hidden.device), kind, eos_token_id=end)
+
+        return take
+
+    start = [Operation(0, "embedding", model.transformer.resblocks[0], "input")]
+    return _transformer(start, model.transformer, model.ln_final), pooling
+
+
+def _transformer(start: list[Operation], transformer: Any, final: Any) -> list[Operation]:
+    """Return the operations of a transformer: x + f(norm(x)) twice per block, then the norm `final` and the projection.
+
+    The last operation of `start` yields the stream x.
+    """
+    operations = list(start)
+    for layer, block in enumerate(transformer.resblocks, start=1):
+        operations += [
+            Operation(layer, "attention normalisation", block.ln_1),
+            Operation(layer, "attention", block.ls_1),
+            Operation(layer, "attention residual", block.ln_2, "input"),
+            Operation(layer, "mlp normalisation", block.ln_2),
+            Operation(layer, "mlp", block.ls_2),
+            Operation(layer, "mlp residual", block),
+        ]
+    end = len(transformer.resblocks) + 1
+    return [*operations, Operation(end, "normalisation", final), Operation(end, "projection", None)]
+
+
+def _resnet(visual: Any) -> list[Operation]:
+    """Return the operations of a ResNet, whose rows are means over the positions."""
+    operations = []
+    for k in (1, 2, 3):
+        parts = {"convolution": "conv", "normalisation": "bn", "activation": "act"}
+        operations += [Operation(0, f"stem {name} {k}", getattr(visual, f"{part}{k}")) for name, part in parts.items()]
+    blocks = [block for k in (1, 2, 3, 4) for block in getattr(visual, f"layer{k}")]
+    for layer, block in enumerate(blocks, start=1):
+        operations += [
+            Operation(layer, "convolution", block.conv3),
+            Operation(layer, "normalisation", block.bn3),
+            *([Operation(layer, "shortcut", block.downsample)] if block.downsample is not None else []),
+            Operation(layer, "residual", block.act3, "input"),
+            Operation(layer, "activation", block.act3),
+        ]
+    return [*operations, Operation(len(blocks) + 1, "attention pooling", None)]
+
+
+# --- embeddings and rows
 
 CONE = ("average_cosine", "min_pairwise_cosine", "cone_mean_cosine", "cone_min_cosine", "cone_half_angle")
 PARTITION = (
@@ -91,10 +239,9 @@ def _embedding_rows(embeddings: Embeddings, seed: int) -> Iterator[Row]:
 
 
 def _operation_rows(traced: Trace, embeddings: Embeddings, seed: int) -> Iterator[Row]:
-    """Return the average cosine after each operation, as measured and as predicted by theory."""
+    """Return the average cosine after each operation."""
     shared = MeasuredSets({embeddings.modality: embeddings}, (), seed=seed, blocks=0).context()
-    near, far = predicted_cosines(traced), predicted_cosines(traced, from_start=True)
-    for operation, rows, from_before, from_start in zip(traced.operations, traced.rows, near, far, strict=True):
+    for operation, rows in zip(traced.operations, traced.rows, strict=True):
         number: dict[str, Any]
         try:
             number = {"value": float(average_cosine(rows))}
@@ -105,56 +252,7 @@ def _operation_rows(traced: Trace, embeddings: Embeddings, seed: int) -> Iterato
             **shared,
             "measure": "average_cosine",
             **number,
-            "predicted": from_before,
-            "predicted_from_start": from_start,
             "n": len(rows),
             "d": rows.shape[1],
             "at": {"modality": embeddings.modality, "layer": operation.layer, "operation": operation.name},
         }
-
-
-class KernelState(NamedTuple):
-    """Kernel (n, n) of n rows, and the mean (n,) of each row over its coordinates, which only layer norm uses."""
-
-    kernel: Tensor
-    mean: Tensor
-
-
-def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float | None]:
-    """Predict the average cosine after each operation by the kernel recursion.
-
-    Weights and biases enter through their mean squares. The prediction is None where the theory does not apply.
-
-    Args:
-        trace: The operations of a tower and the rows after each one.
-        from_start: Start each operation from the prediction for the previous one instead of from the measured rows, so
-            that errors accumulate and only embedding and attention are measured.
-    """
-    states: list[KernelState] = []
-    cosines: list[float | None] = []
-    for operation, rows in zip(trace.operations, trace.rows, strict=True):
-        measured = KernelState(theory.kernel(rows), rows.double().mean(1))
-        if not operation.sources:
-            states.append(measured)
-            cosines.append(None)
-            continue
-        expected = after(operation, [states[k] for k in operation.sources])
-        states.append(expected if from_start else measured)
-        cosines.append(theory.kernel_average_cosine(expected.kernel))
-    return cosines
-
-
-def after(operation: Operation, sources: list[KernelState]) -> KernelState:
-    """Return the predicted state after an operation on the sum of its sources."""
-    kernel, mean = sources[0]
-    for source in sources[1:]:
-        kernel, mean = kernel + source.kernel, mean + source.mean  # the cross terms with a fresh branch average out
-    for step in operation.steps:
-        if isinstance(step, Norm):
-            kernel = theory.layer_norm(kernel, mean, eps=step.eps)
-        elif isinstance(step, AffineMeans):
-            kernel = theory.linear(kernel, fan_in=step.fan_in, weight=step.weight, bias=step.bias)
-        else:
-            kernel = theory.activation(kernel, step)
-        mean = torch.zeros_like(mean)  # weights have mean zero
-    return KernelState(kernel, mean)

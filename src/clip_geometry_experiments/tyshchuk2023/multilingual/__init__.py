@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from clip_geometry.config import Config
 from clip_geometry.data import load_dataset
@@ -18,7 +18,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.steps import parse_pipeline
 from clip_geometry_experiments.kit import base
-from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, changed, parallel
+from clip_geometry_experiments.kit.languages import EXPLANATIONS, LanguageSets, parallel
 from clip_geometry_experiments.kit.maps import seen_and_held_out
 from clip_geometry_experiments.tyshchuk2023.multilingual.figures import draw_map, draw_ratios, tell
 
@@ -46,7 +46,7 @@ class PromptsConfig(Config):
 
     def prompted(self, language: str) -> DatasetConfig:
         """Return the images with one prompt per class in this language."""
-        return changed(self.probe, language=language, prompt=self.prompts[language])
+        return base.changed(self.probe, language=language, prompt=self.prompts[language])
 
 
 class MultilingualConfig(base.RunConfig):
@@ -66,20 +66,13 @@ class MultilingualConfig(base.RunConfig):
 
     model: base.Model
     captions: base.Data
-    languages: tuple[str, ...] = Field(min_length=2)
+    languages: Annotated[tuple[str, ...], Field(min_length=2), base.distinct("languages")]
     pipeline: base.Steps = ()
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
     zero_shot: PromptsConfig | None = None
     figures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
-
-    @field_validator("languages")
-    @classmethod
-    def _distinct(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(languages)) < len(languages):
-            raise InputError(f"languages are {', '.join(languages)}; expected each of them once")
-        return languages
 
     @property
     def pairs(self) -> dict[str, tuple[DatasetConfig, DatasetConfig]]:

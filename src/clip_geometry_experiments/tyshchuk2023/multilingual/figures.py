@@ -17,9 +17,8 @@ from clip_geometry.display.words import Words
 from clip_geometry.results import Row
 from clip_geometry_experiments.kit.figures import MARKERS
 from clip_geometry_experiments.kit.languages import spoken
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Rows, new_axes
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Drawing, Rows, new_axes
 
 NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # the defaults of UMAP
 CLUSTERS = 0.1  # a silhouette above this counts as clusters

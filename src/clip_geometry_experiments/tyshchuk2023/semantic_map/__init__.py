@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,9 +9,6 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from clip_geometry.data import load_dataset
-from clip_geometry.embeddings import pair
-from clip_geometry.geometry import measures
-from clip_geometry.measuring.records import rows_or_notes
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -23,7 +19,6 @@ from clip_geometry_experiments.tyshchuk2023.semantic_map.figures import Picture,
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import (
     Points,
     Superposition,
-    shared_neighbors,
     superpose,
     trustworthiness,
     tsne_plane,
@@ -41,7 +36,7 @@ class SemanticMapConfig(base.RunConfig):
         pipeline: Steps applied before t-SNE.
         perplexity_image: Perplexity of the t-SNE of the images, below the number of rows.
         perplexity_text: Perplexity of the t-SNE of the texts, below the number of rows.
-        k: Number of neighbors in the scores of the maps.
+        k: Number of neighbors in the trustworthiness of the maps.
         repeats: Number of t-SNE seeds; the reported numbers are means over them, and the first map is drawn.
         limit: Use only the first N items; null uses all.
         batch_size: Batch size of the encoder.
@@ -87,11 +82,11 @@ class SemanticMap(base.Experiment):
         return MeasuredSets(sets, parse_pipeline(config.pipeline), seed=config.seed, blocks=0)
 
     @cached_property
-    def _planes(self) -> dict[tuple[str, int], tuple[Points, float]]:
+    def _planes(self) -> dict[tuple[str, int], Points]:
         return {}
 
-    def plane(self, modality: str, repeat: int = 0) -> tuple[Points, float]:
-        """Return the points (n, 2) of a modality and the KL divergence of its t-SNE; each repeat has its own seed."""
+    def plane(self, modality: str, repeat: int = 0) -> Points:
+        """Return the points (n, 2) of a modality; each repeat has its own seed."""
         if (modality, repeat) not in self._planes:
             self._planes[modality, repeat] = tsne_plane(
                 self.sets.rows[modality],
@@ -104,7 +99,7 @@ class SemanticMap(base.Experiment):
     @cached_property
     def superposition(self) -> Superposition:
         """The superposition of the maps that are drawn."""
-        return superpose(self.plane("image")[0], self.plane("text")[0], self.sets.pairs)
+        return superpose(self.plane("image"), self.plane("text"), self.sets.pairs)
 
     def _perplexity(self, modality: str) -> float:
         return getattr(self.config, f"perplexity_{modality}")
@@ -119,38 +114,26 @@ class SemanticMap(base.Experiment):
         yield base.Cell(define | {"of": "both"}, self._agreement_rows, "agreement of the maps")
 
     def _map_rows(self, modality: str) -> list[Row]:
-        """Measure how faithful the maps of a modality are to its rows, and how well they agree with each other."""
+        """Measure how faithful the maps of a modality are to its rows."""
         rows = self.sets.rows[modality]
         planes = [self.plane(modality, repeat) for repeat in range(self.config.repeats)]
-        faithful = [trustworthiness(rows, points, k=self.config.k) for points, _ in planes]
-        divergences = [divergence for _, divergence in planes]
+        faithful = [trustworthiness(rows, points, k=self.config.k) for points in planes]
         at = {"modality": modality, "perplexity": self._perplexity(modality)}
         shared = {**self.sets.context(), "n": len(rows), "d": rows.shape[1], "at": at}
-        result = [shared | _mean("trustworthiness", faithful), shared | _mean("kl_divergence", divergences)]
-        itself = np.arange(len(rows))
-        disparities = [superpose(x, y, (itself, itself)).disparity for (x, _), (y, _) in combinations(planes, 2)]
-        if disparities:  # pairs drawn from the same few maps are dependent, so their spread is not a standard error
-            mean = _mean("disparity_of_repeats", [float(np.mean(disparities))])
-            result.append(shared | mean | {"repeats": len(planes)})
-        return result
+        return [shared | _mean("trustworthiness", faithful)]
 
     def _agreement_rows(self) -> list[Row]:
-        """Measure how well the two maps agree, and how well the underlying rows agree."""
+        """Measure how well the two maps agree."""
         sets = self.sets
         i, j = sets.pairs
-        planes = [(self.plane("image", k)[0], self.plane("text", k)[0]) for k in range(self.config.repeats)]
+        planes = [(self.plane("image", k), self.plane("text", k)) for k in range(self.config.repeats)]
         disparities = [superpose(image, text, (i, j)).disparity for image, text in planes]
         generator = np.random.default_rng(self.config.seed)
         shuffled = [superpose(*planes[0], (i, generator.permutation(j))).disparity for _ in range(SHUFFLES)]
-        a, b = pair(sets.embeddings["image"], sets.embeddings["text"], distinct=True)
-        neighbors = [shared_neighbors(image[a], text[b], k=self.config.k) for image, text in planes]
-        shared = {**sets.context(), "d": sets.rows["image"].shape[1], "at": {"modality": "both"}}
-        in_embeddings = rows_or_notes(sets, measures["mutual_knn"], named=False)
+        shared = {**sets.context(), "n": len(i), "d": sets.rows["image"].shape[1], "at": {"modality": "both"}}
         return [
-            shared | {"n": len(i)} | _mean("disparity", disparities),
-            shared | {"n": len(i)} | _mean("disparity_shuffled", shuffled, "shuffles of the pairs"),
-            shared | {"n": len(a)} | _mean("mutual_knn", neighbors),
-            *({**sets.context(), **row} for row in in_embeddings),
+            shared | _mean("disparity", disparities),
+            shared | _mean("disparity_shuffled", shuffled, "shuffles of the pairs"),
         ]
 
     @classmethod
@@ -160,7 +143,7 @@ class SemanticMap(base.Experiment):
     def drawings(self) -> Mapping[str, Any]:
         pictures = self._pictures()
         planes = {
-            modality: PlaneOfRows(self.plane(modality)[0], self._perplexity(modality), pictures.get(modality))
+            modality: PlaneOfRows(self.plane(modality), self._perplexity(modality), pictures.get(modality))
             for modality in self.sets.rows
         }
         return draw_semantic_map(planes, self.superposition)

@@ -15,9 +15,8 @@ from clip_geometry.display.numbers import number, plus_minus
 from clip_geometry.display.style import COLOR, MARKER, NEUTRAL, WIDTH, styled
 from clip_geometry.modalities import plural
 from clip_geometry.results import Row
-from clip_geometry_experiments.kit.ties import differ
-from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS
-from clip_geometry_experiments.report.gallery import Drawing
+from clip_geometry_experiments.kit.significance import differ
+from clip_geometry_experiments.report.figures import MAX_VECTOR_POINTS, Drawing
 from clip_geometry_experiments.tyshchuk2023.semantic_map.planes import Points, Superposition
 
 ACROSS = 15  # images side by side
@@ -150,8 +149,7 @@ def shades_of(together: Superposition) -> dict[str, list[str]]:
 
 
 def tell(rows: Sequence[Row]) -> list[str]:
-    """Say whether the maps agree more than with shuffled pairs, how faithful they are, and how many neighbors they
-    share."""
+    """Say whether the maps agree more than with shuffled pairs, and how faithful they are."""
     by_key = {(row["measure"], row["at"]["modality"]): row for row in rows}
     values = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in by_key.items()}
     disparity = by_key["semantic_map.disparity", "both"]
@@ -159,13 +157,10 @@ def tell(rows: Sequence[Row]) -> list[str]:
     agree = differ(disparity, shuffled) and disparity["value"] < shuffled["value"]
     faithful = [f"{values['semantic_map.trustworthiness', modality]} of the neighborhoods of the {plural(modality)}"
                 for modality in ("image", "text")]  # fmt: skip
-    null = by_key["mutual_knn", "both"]["null_value"]
     return [
         f"The map of the images and the map of the texts agree "
         f"{'beyond chance' if agree else 'no more than with shuffled pairs'}: their disparity is "
         f"{values['semantic_map.disparity', 'both']}, with shuffled pairs "
         f"{values['semantic_map.disparity_shuffled', 'both']} (0 is the same map, 1 nothing in common).",
         f"The maps keep {' and '.join(faithful)} (trustworthiness, 1 is all).",
-        f"An image and its text share {values['semantic_map.mutual_knn', 'both']} of their neighbors on the maps, "
-        f"{values['mutual_knn', 'both']} in the embeddings (null value {number(null)}).",
     ]

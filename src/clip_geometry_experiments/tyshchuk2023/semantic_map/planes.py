@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clip_geometry.geometry.distances.nearest import nearest
 from clip_geometry.registry import InputError
-from clip_geometry.rows.matrix import as_aligned, as_rows, require_spread
+from clip_geometry.rows.matrix import as_rows, require_spread
 from clip_geometry.transforms.paired import Procrustes
 from clip_geometry_experiments.report.figures import Pairs, Rows
 
@@ -17,7 +16,7 @@ SIZE, JITTER = 1e-4, 0.01  # standard deviation of the initial t-SNE points, and
 Points = NDArray[np.float64]
 
 
-def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x") -> tuple[Points, float]:
+def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x") -> Points:
     """Map rows to two dimensions by Euclidean t-SNE (van der Maaten & Hinton 2008).
 
     The initial points are the first two principal components plus a jitter of a hundredth of their size. Seeds differ
@@ -31,7 +30,7 @@ def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x")
         name: Name of the rows in error messages.
 
     Returns:
-        The points (n, 2) and the KL divergence.
+        The points, (n, 2).
 
     Raises:
         InputError: If d < 2, all rows are equal, or the perplexity is outside (0, n).
@@ -54,8 +53,7 @@ def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x")
     jittered = SIZE * (scores + JITTER * np.random.default_rng(seed).normal(size=scores.shape))
     start: Any = jittered.astype(np.float32)
     tsne = TSNE(perplexity=perplexity, init=start, random_state=seed % 2**32, n_jobs=1)
-    points = np.asarray(tsne.fit_transform(values), np.float64)
-    return points, float(tsne.kl_divergence_)
+    return np.asarray(tsne.fit_transform(values), np.float64)
 
 
 def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
@@ -81,21 +79,6 @@ def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
             "number of rows: lower k or take more items"
         )
     return float(score(rows, points, n_neighbors=k))
-
-
-def shared_neighbors(x: Points, y: Points, *, k: int = 10) -> float:
-    """Return the share of the k nearest points that two maps have in common: mean_i |kNN_x(i) ∩ kNN_y(i)|/k, Euclidean.
-
-    The share lies in [0, 1] and averages k/(n − 1) for unrelated maps. This is `mutual_knn` with distances, because
-    cosines are meaningless on a plane with an arbitrary origin.
-
-    Args:
-        x: Points of the first map, (n, 2), n > k.
-        y: Points of the second map, (n, 2), aligned with x.
-        k: Number of neighbors.
-    """
-    near = [nearest(points, k)[1] for points in as_aligned(x, y, ("image", "text"))]
-    return float((near[0][:, :, None] == near[1][:, None, :]).sum()) / (k * len(x))
 
 
 @dataclass(frozen=True)

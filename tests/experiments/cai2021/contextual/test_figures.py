@@ -2,14 +2,8 @@
 
 import pytest
 
-from clip_geometry_experiments.cai2021.contextual.figures import (
-    Point,
-    dimension_figure,
-)
-from clip_geometry_experiments.cai2021.contextual.planes import (
-    KINDS,
-    kinds_of,
-)
+from clip_geometry.registry import InputError
+from clip_geometry_experiments.cai2021.contextual.figures import KINDS, draw_contextual, kinds_of
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -41,15 +35,24 @@ def test_kinds(word, tag, kind):
 
 
 def test_dimensions_have_bars_of_two_standard_errors():
-    curves = {("euclidean", False): {1: Point(8, 0.5), 2: Point(9, 0.25)}, ("cosine", True): {1: Point(4), 2: Point(5)}}
-    figure = dimension_figure({"among 100": curves, "among 10": curves})
+    about = {"n": 100, "null_value": None}
+    values = {"lid": ((8, 0.5), (9, 0.25)), "lid[cai2021-cosine]": ((4, None), (5, None))}
+    rows = [
+        {"measure": name, "value": value, "standard_error": error, "at": {"layer": layer, **probes}, **about}
+        for name, layers in values.items()
+        for layer, (value, error) in enumerate(layers)
+        for probes in ({}, {"probes": 10})
+    ]
+
+    def refuse():
+        raise InputError("there are no words")
+
+    figure = draw_contextual(rows, {None: refuse})["contextual_dimension"].figure
     top, bottom = figure.axes
-    assert top.get_title(loc="left") == "among 100" and bottom.get_xlabel() == "layer"
-    plain, published = top.containers
+    assert top.get_title(loc="left") == "neighbors among 100 rows" and bottom.get_xlabel() == "layer"
+    (plain,) = top.containers
     segments = plain.lines[2][0].get_segments()
     assert [segment[:, 1].tolist() for segment in segments] == [[7, 9], [8.5, 9.5]]
-    assert bottom.get_ylim()[0] == 0 and top.get_ylim()[1] > 9  # of all panels
-    assert published.get_label() == "cosine, as published" and published.lines[0].get_ydata().tolist() == [4, 5]
-
-
-# --- from rows and embeddings
+    assert bottom.get_ylim()[0] == 0 and top.get_ylim()[1] > 9
+    published = {line.get_label(): line for line in top.lines}["cosine, as published"]
+    assert published.get_ydata().tolist() == [4, 5]

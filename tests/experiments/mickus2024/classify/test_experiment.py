@@ -11,8 +11,12 @@ from clip_geometry.geometry import silhouette
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry_experiments.mickus2024.classify import Classify, ClassifyConfig
-from clip_geometry_experiments.mickus2024.classify.rows import SHUFFLED, correlation_rows
-from clip_geometry_experiments.mickus2024.classify.training import ClassificationTrainer, LayerPlace
+from clip_geometry_experiments.mickus2024.classify.training import (
+    SHUFFLED,
+    ClassificationTrainer,
+    LayerPlace,
+    layer_correlation_rows,
+)
 from clip_geometry_experiments.run.runner import RunFolder, run
 from clip_geometry_experiments.tasks import load_task, resolve_task
 from support.parameters import parameter_count
@@ -134,7 +138,7 @@ def test_the_null_does_not_pool_seeds_with_different_labels():
             LayerPlace("isoscore", examples): np.exp(2 * np.arange(3)[:, None] - x),
         }
     config = configured(measures=("silhouette", "isoscore"))
-    (row,) = (row for row in correlation_rows(config, curves, "all") if row["measure"] == "classify.spearman")
+    (row,) = (row for row in layer_correlation_rows(config, curves, "all") if row["measure"] == "classify.spearman")
     assert row["value"] > 0  # of the pooled states
     assert row["null_values"] == pytest.approx([-1, -1, -1]) and row["null_value"] == pytest.approx(-1)
 
@@ -145,7 +149,7 @@ def test_the_error_of_a_pooled_correlation_is_that_of_its_seeds():
     x, y = states + offsets, 2 + 0.4 * offsets - states
     curves = {LayerPlace("silhouette"): x, LayerPlace("isoscore"): y}
     config = configured(measures=("silhouette", "isoscore"))
-    (row,) = (row for row in correlation_rows(config, curves, "all") if row["measure"] == "classify.pearson")
+    (row,) = (row for row in layer_correlation_rows(config, curves, "all") if row["measure"] == "classify.pearson")
     without = [np.corrcoef(np.delete(x, seed, 0).ravel(), np.delete(y, seed, 0).ravel())[0, 1] for seed in range(3)]
     assert row["seed_values"] == pytest.approx([-1, -1, -1])
     assert row["standard_error"] == pytest.approx(

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry_experiments.mickus2024.classify.figures import (
-    curves_figure,
-)
+from clip_geometry_experiments.mickus2024.classify.figures import curves_figure
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

@@ -10,13 +10,7 @@ from clip_geometry.registry import InputError
 from clip_geometry_experiments.mickus2024.classify import objectives
 from clip_geometry_experiments.mickus2024.classify.objectives import OBJECTIVES
 from support.clouds import CLOUDS, arguments, cone
-from support.oracles_objectives import (
-    OBJECTIVE_ORACLES,
-    bound_terms,
-    classifier_terms,
-    sign,
-    triplet_terms,
-)
+from support.oracles_objectives import OBJECTIVE_ORACLES, bound_terms, classifier_terms, sign, triplet_terms
 
 SEEDS = range(5)
 

@@ -7,8 +7,14 @@ import pytest
 import torch
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.rudman2024.finetune.data import Examples, encode, hold_out, load_examples, require_cls
 from clip_geometry_experiments.rudman2024.finetune.model import tiny_bert, word_tokenizer
+from clip_geometry_experiments.rudman2024.finetune.training import (
+    Examples,
+    encode,
+    hold_out,
+    load_examples,
+    require_cls,
+)
 from clip_geometry_experiments.tasks import resolve_task
 
 

@@ -11,13 +11,8 @@ from clip_geometry.geometry import average_cosine, isoscore, two_nn
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry_experiments.rudman2024.finetune import Finetune, FinetuneConfig
-from clip_geometry_experiments.rudman2024.finetune.data import Examples
-from clip_geometry_experiments.rudman2024.finetune.measuring import (
-    Evaluation,
-    correlation_rows,
-    metrics,
-)
-from clip_geometry_experiments.rudman2024.finetune.training import FineTuningTrainer
+from clip_geometry_experiments.rudman2024.finetune.measuring import Evaluation, correlation_rows, metrics
+from clip_geometry_experiments.rudman2024.finetune.training import Examples, FineTuningTrainer
 from clip_geometry_experiments.run.runner import RunFolder, run
 
 TINY = {

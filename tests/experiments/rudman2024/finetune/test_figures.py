@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 
-from clip_geometry_experiments.rudman2024.finetune.config import Method
-from clip_geometry_experiments.rudman2024.finetune.figures import (
-    over_seeds,
-    relation_figure,
-)
+from clip_geometry_experiments.rudman2024.finetune.figures import over_seeds, relation_figure
+from clip_geometry_experiments.rudman2024.finetune.model import Method
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

@@ -6,7 +6,6 @@ import torch
 
 from clip_geometry.config import validate
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.rudman2024.finetune.data import Examples, encode
 from clip_geometry_experiments.rudman2024.finetune.model import (
     FineTuned,
     TransformerConfig,
@@ -15,6 +14,7 @@ from clip_geometry_experiments.rudman2024.finetune.model import (
     tiny_bert,
     word_tokenizer,
 )
+from clip_geometry_experiments.rudman2024.finetune.training import Examples, encode
 
 TEXTS = [("A red star.", "Where is it?"), ("a Blue ring",)]
 

@@ -8,15 +8,9 @@ import pytest
 import torch
 
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.rudman2024.finetune.data import Examples, answer_tokens, encode
-from clip_geometry_experiments.rudman2024.finetune.measuring import (
-    best_span,
-    exact_match,
-    normalised,
-    token_f1,
-)
+from clip_geometry_experiments.rudman2024.finetune.measuring import best_span, exact_match, normalised, token_f1
 from clip_geometry_experiments.rudman2024.finetune.model import tiny_bert
-from clip_geometry_experiments.rudman2024.finetune.training import span_loss
+from clip_geometry_experiments.rudman2024.finetune.training import Examples, answer_tokens, encode, span_loss
 
 PASSAGE = "The red circle lies in the upper left. A blue star, which is small, lies below the circle."
 QUESTION = "What is small?"

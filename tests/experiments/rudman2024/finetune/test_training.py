@@ -11,8 +11,8 @@ from torch.nn import functional
 from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import AllButTheTop
-from clip_geometry_experiments.rudman2024.finetune.config import Method, parse_method
 from clip_geometry_experiments.rudman2024.finetune.measuring import evaluate
+from clip_geometry_experiments.rudman2024.finetune.model import Method, parse_method
 from clip_geometry_experiments.rudman2024.finetune.training import task_loss
 from support.finetune import prepared, trainer
 

@@ -8,10 +8,7 @@ import pytest
 
 from clip_geometry.geometry import isoscore, isoscore_star
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.rudman2024.stability import Stability
-from clip_geometry_experiments.rudman2024.stability.estimates import (
-    CloudConfig,
-)
+from clip_geometry_experiments.rudman2024.stability import CloudConfig, Stability
 from clip_geometry_experiments.run.runner import plan, resolve
 
 CONFIG = Path(__file__).parents[4] / "configs" / "rudman2024" / "stability.yaml"

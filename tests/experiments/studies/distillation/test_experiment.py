@@ -13,11 +13,10 @@ from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.mclip import paired_image_model
 from clip_geometry.evaluate import zero_shot
 from clip_geometry.registry import InputError
-from clip_geometry_experiments.kit.clip_training import measured_steps
-from clip_geometry_experiments.kit.training_states import Place
+from clip_geometry_experiments.kit.clip_training import Place, measured_steps
 from clip_geometry_experiments.studies.distillation import encode
-from clip_geometry_experiments.studies.distillation.config import StudentConfig
 from clip_geometry_experiments.studies.distillation.training import (
+    StudentConfig,
     fresh_student,
     make_folder,
     save_student,

@@ -13,7 +13,7 @@ from clip_geometry_experiments.run.runner import RunFolder, run
 from clip_geometry_experiments.studies.repair_table import RepairTableConfig, RepairTableExperiment
 from clip_geometry_experiments.studies.repair_table.figures import tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURED, MEASURES, OF_ROWS
-from clip_geometry_experiments.studies.repair_table.table import CellValue, RepairTable, from_compact, summary
+from clip_geometry_experiments.studies.repair_table.table import NUMBERS, from_compact, summary
 
 REPAIRS = ["center[each]", "zscore", "whiten(64)[pooled]"]  # of 12 dimensions, whitening keeps no 64
 
@@ -64,9 +64,8 @@ def test_there_is_a_record_for_every_set_repair_and_measure(experiment):
 
 def test_none_changes_nothing_and_changes_are_paired(experiment):
     table = experiment.table
-    assert {(v.change, v.change_error, v.verdict) for (_, name, _), v in table.values.items() if name == "none"} == {
-        (0, 0, "tie")
-    }
+    none = table.cells[(table.cells["repair"] == "none") & table.cells["value"].notna()]
+    assert {*zip(none["change"], none["change_error"], none["verdict"], strict=True)} == {(0, 0, "tie")}
     rows = {
         (row["at"]["repair"], row["measure"]): row for row in experiment.finished_rows() if row["at"]["set"] == "one"
     }
@@ -106,10 +105,12 @@ def test_an_interrupted_run_continues_and_an_added_repair_is_all_that_is_compute
 def test_compact_records_hold_the_table(experiment):
     compact = run_path(str(Path(__file__).parents[4] / "scripts" / "record_run.py"))["compact"]
     again = from_compact(json.loads(json.dumps(compact(experiment.table))))
-    assert again.values.keys() == experiment.table.values.keys() and again.notes == experiment.table.notes
-    assert (again.sizes, again.controls, again.splits) == (dict(experiment.table.sizes), ("null",), 2)
-    for key, value in again.values.items():
-        assert value[:4] == pytest.approx(experiment.table.values[key][:4], rel=1e-3, abs=1e-12)
+    assert (again.sizes, again.controls) == (experiment.table.sizes, ("null",)) and again.splits == 2
+    key = ["set", "repair", "measure"]
+    one, other = (table.cells.set_index(key).sort_index() for table in (again, experiment.table))
+    assert one.index.equals(other.index) and one["verdict"].isna().tolist() == other["verdict"].isna().tolist()
+    for name in NUMBERS[:4]:
+        assert one[name].to_numpy(float) == pytest.approx(other[name].to_numpy(float), rel=1e-3, abs=1e-12, nan_ok=True)
 
 
 # --- tables of known numbers
@@ -118,9 +119,13 @@ def test_compact_records_hold_the_table(experiment):
 def made(effects, sets="abcdef", error=0.1, spread=0.0, only_retrieval=()):
     """A table of these changes from none by repair and measure, the same on all sets but for a little noise."""
     generator = np.random.default_rng(0)
-    values = {}
+    lines = []
     for of in sets:
         for name, changes in {"none": {}, **effects}.items():
+            values = {}
+            lines.append(
+                {"set": of, "repair": name, "n": 100, "d": 8, "splits": 10, "control": False, "values": values}
+            )
             for measure, each in MEASURES.items():
                 if name in only_retrieval and each.group != "retrieval":
                     continue
@@ -128,8 +133,8 @@ def made(effects, sets="abcdef", error=0.1, spread=0.0, only_retrieval=()):
                 change += spread * generator.normal() if change else 0.0
                 sure = abs(change) > 2.4 * error
                 verdict = "tie" if not sure else "better" if change * each.better > 0 else "worse"
-                values[of, name, measure] = CellValue(0.5 + change, error, change, error, verdict)
-    return RepairTable(values, {}, dict.fromkeys(sets, (100, 8)), (), splits=10)
+                values[measure] = (0.5 + change, error, change, error, verdict)
+    return from_compact(lines)
 
 
 def test_ranks_are_of_complete_repairs_and_by_group():

@@ -9,12 +9,13 @@ from clip_geometry.config import validate
 from clip_geometry.registry import InputError
 from clip_geometry.search.mixed_index import MixedIndex
 from clip_geometry.transforms import Affine, Normalize
-from clip_geometry_experiments.studies.repair_table.data import Planted, SetConfig
 from clip_geometry_experiments.studies.repair_table.measuring import (
     MEASURED,
     MEASURES,
     Halves,
+    Planted,
     RowRepair,
+    SetConfig,
     repair_of,
 )
 

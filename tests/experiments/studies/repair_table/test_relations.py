@@ -9,13 +9,7 @@ from scipy.stats import rankdata, spearmanr
 
 from clip_geometry_experiments.studies.repair_table.figures import tell
 from clip_geometry_experiments.studies.repair_table.measuring import MEASURES
-from clip_geometry_experiments.studies.repair_table.table import (
-    CellValue,
-    RepairTable,
-    examined,
-    from_compact,
-    registered,
-)
+from clip_geometry_experiments.studies.repair_table.table import examined, from_compact, registered
 from support.generated import generated
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -24,11 +18,12 @@ RECORDS = DOCS / "findings" / "records" / "repairs.jsonl"
 
 def table(changes, sets="ab"):
     """A table of the same changes on all sets: repair → measure → value."""
-    values = {
-        (of, name, measure): CellValue(found.get(measure, 0.0), 0.1, 0.0, 0.1, "tie")
-        for of in sets for name, found in {"none": {}, **changes}.items() for measure in MEASURES
-    }  # fmt: skip
-    return RepairTable(values, {}, dict.fromkeys(sets, (100, 8)), (), splits=10)
+    lines = [
+        {"set": of, "repair": name, "n": 100, "d": 8, "splits": 10, "control": False,
+         "values": {measure: (found.get(measure, 0.0), 0.1, 0.0, 0.1, "tie") for measure in MEASURES}}
+        for of in sets for name, found in {"none": {}, **changes}.items()
+    ]  # fmt: skip
+    return from_compact(lines)
 
 
 def test_the_registered_rule_finds_the_first_result_in_the_records_and_it_comes_first():

@@ -17,16 +17,16 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Results, read_rows
 from clip_geometry_experiments.kit.clip_training import measured_steps
 from clip_geometry_experiments.studies.train_clip import TrainClip
-from clip_geometry_experiments.studies.train_clip.measuring import (
+from clip_geometry_experiments.studies.train_clip.training import (
     NAMES,
     ClipCallback,
     Place,
     change_rows,
     encode,
     gap_dimensions,
+    save_weights,
     zero_shot_values,
 )
-from clip_geometry_experiments.studies.train_clip.training import save_weights
 from support.killed import kill_after_a_checkpoint
 from support.train_clip import TINY, configured, planned, ran
 

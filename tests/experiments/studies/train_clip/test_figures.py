@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry_experiments.studies.train_clip.figures import (
-    PANELS,
-    training_figure,
-    training_sentences,
-)
+from clip_geometry_experiments.studies.train_clip.figures import PANELS, training_figure, training_sentences
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

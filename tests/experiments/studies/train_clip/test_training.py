@@ -11,8 +11,7 @@ from clip_geometry.evaluate import contrastive_loss
 from clip_geometry.geometry import average_cosine
 from clip_geometry.registry import InputError
 from clip_geometry.training import IStar
-from clip_geometry_experiments.studies.train_clip.measuring import ClipCallback
-from clip_geometry_experiments.studies.train_clip.training import ClipObjective
+from clip_geometry_experiments.studies.train_clip.training import ClipCallback, ClipObjective
 from support.train_clip import planned
 
 

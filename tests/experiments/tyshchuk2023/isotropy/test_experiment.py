@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.config import validate
-from clip_geometry_experiments.report import gallery
+from clip_geometry_experiments.report import figures as report_figures
 from clip_geometry_experiments.run.runner import RunFolder
 from clip_geometry_experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig, _isotropy_words
 
@@ -25,7 +25,7 @@ def drawn(tmp_path, monkeypatch):
         )
         figures = {}
         monkeypatch.setattr(
-            gallery, "save_figure", lambda figure, _, name: figures.setdefault(name, figure) and (None, None)
+            report_figures, "save_figure", lambda figure, _, name: figures.setdefault(name, figure) and (None, None)
         )
         entries = planned.figures(tmp_path / "figures")
         return planned, figures, {entry.name: entry.caption for entry in entries}

@@ -7,11 +7,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from clip_geometry_experiments.kit.figures import MARKERS
-from clip_geometry_experiments.tyshchuk2023.multilingual.figures import (
-    ratio_dots,
-    tell,
-    umap_plane,
-)
+from clip_geometry_experiments.tyshchuk2023.multilingual.figures import ratio_dots, tell, umap_plane
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

@@ -1,10 +1,10 @@
-"""Rank correlations against scipy's, their intervals and null, and Holm's correction."""
+"""Ties of two numbers; rank correlations against scipy's, their intervals and null; and Holm's correction."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from clip_geometry_experiments.kit.correlation import holm, rank_correlation, spearman
+from clip_geometry_experiments.kit.significance import differ, holm, rank_correlation, spearman
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -47,3 +47,13 @@ def test_a_constant_measure_orders_nothing():
 
 def test_holm_adjusts_step_by_step():
     assert holm(np.array([0.04, 0.01, 0.03, 0.9])) == pytest.approx([0.09, 0.04, 0.09, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("values", "errors", "expected"),
+    [((1.0, 1.2), (0.1, 0.0), False), ((1.0, 1.21), (0.1, 0.0), True), ((1.0, 1.25), (0.1, 0.1), False),
+     ((1.0, 1.0 + 1e-15), (None, None), False), ((1.0, 9.0), (None, None), None), ((1.0, 9.0), (0.1, None), None)],
+)  # fmt: skip
+def test_values_within_two_standard_errors_of_their_difference_are_a_tie(values, errors, expected):
+    one, other = ({"value": v, "standard_error": e} for v, e in zip(values, errors, strict=True))
+    assert differ(one, other) is differ(other, one) is expected

@@ -6,13 +6,8 @@ import pytest
 from clip_geometry.geometry import isoscore, silhouette
 from clip_geometry.registry import InputError
 from clip_geometry_experiments.mickus2024.classify import objectives
-from clip_geometry_experiments.mickus2024.classify.config import DEFAULT, known_measure
-from clip_geometry_experiments.mickus2024.classify.task import ClassificationTask
-from clip_geometry_experiments.mickus2024.classify.training import (
-    ClassificationCallback,
-    LayerPlace,
-    recorded_updates,
-)
+from clip_geometry_experiments.mickus2024.classify.task import DEFAULT, ClassificationTask, known_measure
+from clip_geometry_experiments.mickus2024.classify.training import ClassificationCallback, LayerPlace, recorded_updates
 from support.problems import NAMES, pairs, several_labels, trainer
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry_experiments.report import figures
-from clip_geometry_experiments.report.gallery import STANDARD, draw_figures, save_drawings
+from clip_geometry_experiments.report.figures import STANDARD, draw_figures, save_drawings
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clip_geometry_experiments.kit.trajectories import (
-    correlation_rows,
-    correlations,
-    curves_by,
-    means_between,
-    trajectory,
-)
+from clip_geometry_experiments.kit.training import correlation_rows, correlations, curves_by, means_between, trajectory
 
 X, Y = np.array([0.0, 1.0, 2.0, 3.0]), np.array([5.0, 3.0, 4.0, 0.5])
 
