@@ -62,6 +62,16 @@ def test_numbers_equal_those_of_a_direct_search(pairs, result):
     assert found["recall_at_1"] == pytest.approx(np.mean(first), abs=1e-3)
 
 
+def test_pairs_stay_together_if_not_all_rows_are_searched(pairs, monkeypatch):
+    from clip_geometry.search import compression
+
+    monkeypatch.setattr(compression, "SEARCHED", 30)
+    sets = {name: cg.Embeddings(x, name) for name, x in zip(("image", "text"), pairs, strict=True)}
+    for fit, searched, _ in compression._halves(sets, 0)[0]:
+        assert len(searched["image"]) == 30 and np.array_equal(searched["image"], searched["text"])
+        assert not {*fit["image"]} & {*searched["text"]}
+
+
 def test_full_vectors_lose_nothing_and_rescoring_helps(result):
     full = row(result, "all", 32, "float32")
     assert full["loss"] == full["high"] == 0 and full["recall_change"] == 0

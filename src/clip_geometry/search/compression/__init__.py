@@ -329,13 +329,13 @@ def _halves(
     parts = 2 if large else FOLDS
     if tokens > 1:  # smaller folds, which are not all searched
         parts = max(FOLDS, int(len(numbers) / max(FEWEST, TOKENS / tokens)))
-    fold_of = np.empty(numbers[-1] + 1, dtype=int)
-    fold_of[numbers] = rng.permutation(len(numbers)) % parts
+    order_of = np.empty(numbers[-1] + 1, dtype=int)
+    order_of[numbers] = rng.permutation(len(numbers))
+    orders = {name: order_of[rows] for name, rows in items.items()}
     halves = []
     for fold in range(1 if large else FOLDS):
-        inside = {name: fold_of[rows] == fold for name, rows in items.items()}
-        fit = {name: _some(~mask, _most_fitted(sets[name]), rng) for name, mask in inside.items()}
-        searched = {name: _some(mask, SEARCHED, rng) for name, mask in inside.items()}
+        fit = {name: _first(order, order % parts != fold, _most_fitted(sets[name])) for name, order in orders.items()}
+        searched = {name: _first(order, order % parts == fold, SEARCHED) for name, order in orders.items()}
         if min(map(len, searched.values())) < 12:
             raise InputError("fewer than 12 rows of a set are in one fold; give more items")
         vectors = max(len(rows) * _tokens(sets[name]) for name, rows in searched.items())
@@ -347,8 +347,10 @@ def _halves(
     return halves, {name: np.asarray(each) for name, each in codes.items()}, paired
 
 
-def _some(mask: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    return rng.permutation(np.flatnonzero(mask))[:most]
+def _first(order: np.ndarray, mask: np.ndarray, most: int) -> np.ndarray:
+    """Return the first rows of a mask by the random order of their items, so that pairs stay together."""
+    rows = np.flatnonzero(mask)
+    return rows[np.argsort(order[rows], kind="stable")][:most]
 
 
 def _named(row: Any) -> str:
