@@ -27,7 +27,7 @@ LAYERS = [
     {"embedding"},
     {"search.repairs", "search.index_map", "search.relevance"},
     {"evaluate", "references", "encoders", "data"},
-    {"embeddings", "results"},
+    {"embeddings", "results", "tokens"},
     {"transforms", "files"},
     {"geometry"},
     {"rows"},

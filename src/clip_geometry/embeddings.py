@@ -17,6 +17,7 @@ from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.rows.arguments import RowError, as_tensor, flag, is_missing, one_of
 from clip_geometry.rows.matrix import as_values
 from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.tokens import TokenRows
 
 # rows that take more bytes than this in float64 are streamed; see docs/memory.md
 LARGE = min(memory() // 12, 2 * 10**8)
@@ -146,7 +147,7 @@ class Embeddings:
     are kept as they are.
 
     Args:
-        vectors: The rows, (n, d), floating point.
+        vectors: The rows, (n, d), floating point, or `TokenRows`.
         modality: Name of the modality: "image", "text", "audio", "text_de", …; "" if unknown.
         item_id: Id of the item of each row, (n,) strings. Rows of two sets are paired if their ids are equal. None:
             rows are paired by position.
@@ -226,6 +227,8 @@ class Embeddings:
 
 def _vectors(x: Any, name: str) -> Any:
     """Convert rows to an array; rows that are read on demand are returned as they are."""
+    if isinstance(x, TokenRows):
+        return x
     if isinstance(x, np.ndarray | LazyRows | StreamedRows):
         as_tensor(x[:0] if x.ndim == 2 else x, name)  # checks shape and type without reading anything
         return x

@@ -74,7 +74,8 @@ def test_errors_are_one_sentence(refused, folder):
         ("compress image.npy text.npy --dtype int8", "give a file for it with --write"),
         ("compress image.npy text.npy --write c.json", "is not a .safetensors file"),
         ("compress image.npy --figure c.jpeg", "is not a .png or .svg or .pdf file"),
-        ("compress image.npy --write d.safetensors --dtype int9", "no combination has cut='all'"),
+        ("compress image.npy --write d.safetensors --dtype int9", "dtype 'int9' is unknown"),
+        ("compress image.npy --types int8,halfvec", "types 'halfvec' is unknown"),
         ("compress nowhere.npy", "nowhere.npy does not exist"),
         ("ship c.safetensors image.npy -o out --to faiss", "a compressor needs the rows of the index and --to numpy"),
         ("ship c.safetensors -o out --to numpy", "a compressor needs the rows"),
@@ -82,3 +83,16 @@ def test_errors_are_one_sentence(refused, folder):
     ):
         assert sentence in refused(*command.split()), command
     assert not (folder / "d.safetensors").exists() and not (folder / "out").exists()
+
+
+def test_tokens_are_compressed_but_not_shipped(cli, tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {"image": rng.normal(size=(64, 6, 4)).astype(np.float32), "image_lengths": rng.integers(2, 7, size=64)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    done = cli("compress", "a.npz", "--write", "c.safetensors")
+    assert done.status == 0, done.err
+    assert "twice the tokens" in " ".join(done.out.split()) and "ship" not in done.out
+    done = cli("ship", "c.safetensors", "a.npz", "-o", "index", "--to", "numpy")
+    assert done.status == 2 and "which only compress takes" in done.err and not (tmp_path / "index").exists()
+    done = cli("measure", "a.npz")
+    assert done.status == 2 and "which only compress takes" in done.err

@@ -103,6 +103,7 @@ def compress(
     paths: options.Sources,
     labels: options.SetLabels = None,
     lose: Annotated[float, Option(help="share of the ten nearest that may be lost", min=0, max=0.999)] = 0.01,
+    types: Annotated[str | None, Option(help="number types that your database has: float16,binary")] = None,
     full_size: Annotated[
         int | None, Option(help="rows of each set in the full index, of which these are a sample")
     ] = None,
@@ -133,7 +134,13 @@ def compress(
     said = []
     with _all_or_none(json_file, figure, write) as targets:
         result = cg.compress(
-            *paths, labels=options.labels_of(labels), lose=lose, full_size=full_size, seed=seed, progress=progress
+            *paths,
+            lose=lose,
+            labels=options.labels_of(labels),
+            **({} if types is None else {"types": [each.strip() for each in types.split(",")]}),
+            full_size=full_size,
+            seed=seed,
+            progress=progress,
         )
         if json_file is not None:
             text = str(result.frame.to_json(orient="records", indent=1, double_precision=15))
@@ -149,7 +156,8 @@ def compress(
             compressor.save(targets[write])
             said.append(f"compressor: {compressor.cut}, {compressor.columns} columns, {compressor.dtype} in {write}")
             rows = " ".join(map(str, paths))
-            said.append(f"codes and queries: clip-geometry ship {write} {rows} -o index --to numpy")
+            if result.frame.pool_factor.max() == 1:  # ship takes one vector per item
+                said.append(f"codes and queries: clip-geometry ship {write} {rows} -o index --to numpy")
     result.table().print()
     for line in said:
         say(line)

@@ -265,7 +265,7 @@ def _rows_per_second(path: Path, modality: str) -> float | None:
 
 
 def ship(
-    map_file: Annotated[Path, Argument(metavar="MAP", help="a map that fit wrote, a repair, or models of match")],
+    map_file: Annotated[Path, Argument(metavar="MAP", help="a map, a repair, a compressor, or models of match")],
     paths: Annotated[list[Path] | None, Argument(metavar="IMAGE [TEXT]", help="rows of the index, for faiss")] = None,
     *,
     out: options.NewFolder,

@@ -16,6 +16,7 @@ from clip_geometry.io.reading import require_memory
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.tokens import TokenRows
 
 Sides = dict[str, Embeddings]  # by modality; UNNAMED if the file does not name it
 UNNAMED = ""
@@ -29,6 +30,7 @@ STEMS = {
 }
 ID_NAMES = ("item_id", "id", "")  # in order of precedence; pandas writes its index as a column without a name
 LABEL_NAMES = ("label", "labels")
+LENGTHS = "_lengths"  # ending of the name of an array with the number of tokens of each item
 
 
 # --- which arrays are rows, and of which modality
@@ -178,15 +180,18 @@ def stored_rows(stored: FileRows, source: str) -> Any:
 def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> Sides:
     """Return the sides in a collection of arrays whose names are paths ("image", "coco/image", "image/embeddings").
 
-    The float matrices are the rows, and so are quantized ones (`quantized.with_values`). Another array belongs to a
-    matrix if it is in the same group and has one value per row: item_id (or id), label, and metadata.
+    The float matrices are the rows, and so are quantized ones (`quantized.with_values`), and arrays (n, tokens, d) with
+    an array of lengths. Another array belongs to a matrix if it is in the same group and has one value per row: item_id
+    (or id), label, and metadata.
     """
-    arrays = with_values(arrays, path)
+    arrays = _with_tokens(with_values(arrays, path), path)
     base_names = {name: name.rpartition("/")[2].casefold() for name in arrays}
     rows = [name for name, array in arrays.items() if is_rows(array) and base_names[name] not in LABEL_NAMES]
     if not rows:
         kinds = listed(f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
-        raise InputError(f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of floats")
+        raise InputError(
+            f"{shown(path)} has no rows: none of its arrays ({kinds}) is a matrix of floats, or of tokens with lengths"
+        )
     sides: Sides = {}
     others = sorted(set(arrays) - set(rows))
     unused = set(others)
@@ -210,6 +215,24 @@ def sides_of_arrays(arrays: Mapping[str, np.ndarray | FileRows], path: Path) -> 
     if unused:
         note(f"left out of {shown(path)}, because they do not have one value per row: {listed(sorted(unused))}")
     return sides
+
+
+def _with_tokens(arrays: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Replace arrays NAME of the shape (n, tokens, d) and NAME_lengths by TokenRows."""
+    values = dict(arrays)
+    for name, array in arrays.items():
+        lengths = arrays.get(f"{name}{LENGTHS}")
+        if (
+            isinstance(lengths, np.ndarray)
+            and isinstance(array, np.ndarray)
+            and array.ndim == 3
+            and array.dtype.kind == "f"
+        ):
+            try:
+                values[name] = TokenRows(array, values.pop(f"{name}{LENGTHS}"))
+            except InputError as error:
+                raise InputError(f"{shown(path)}, array {shown(name)}: {error}") from None
+    return values
 
 
 def _column(array: np.ndarray | FileRows, source: str) -> np.ndarray:

@@ -111,6 +111,8 @@ def _as_array(x: Any, name: str) -> "np.ndarray":
         array = np.asarray(x)
         if array.dtype == object and all(dtype.kind == "f" for dtype in getattr(x, "dtypes", (array.dtype,))):
             array = cast(Any, x).to_numpy("float64", na_value=np.nan)  # a pandas table with pandas' own float types
+    except InputError:  # TokenRows
+        raise
     except Exception:  # ragged lists, and any error of a foreign __array__
         raise InputError(
             f"{name} is a {type(x).__name__} that is not a table of numbers; expected rows of one length (n, d)"

@@ -3,6 +3,7 @@
 from .comparison import Candidate as Candidate
 from .comparison import RepairComparison as RepairComparison
 from .comparison import compare_repairs as compare_repairs
+from .compression import TokenRows as TokenRows
 from .compression.compressor import Compressor as Compressor
 from .compression.compressor import read_compressor as read_compressor
 from .held_out import search_index as search_index

@@ -62,6 +62,16 @@ def test_numbers_equal_those_of_a_direct_search(pairs, result):
     assert found["recall_at_1"] == pytest.approx(np.mean(first), abs=1e-3)
 
 
+def test_pairs_stay_together_if_not_all_rows_are_searched(pairs, monkeypatch):
+    from clip_geometry.search import compression
+
+    monkeypatch.setattr(compression, "SEARCHED", 30)
+    sets = {name: cg.Embeddings(x, name) for name, x in zip(("image", "text"), pairs, strict=True)}
+    for fit, searched, _ in compression._halves(sets, 0)[0]:
+        assert len(searched["image"]) == 30 and np.array_equal(searched["image"], searched["text"])
+        assert not {*fit["image"]} & {*searched["text"]}
+
+
 def test_full_vectors_lose_nothing_and_rescoring_helps(result):
     full = row(result, "all", 32, "float32")
     assert full["loss"] == full["high"] == 0 and full["recall_change"] == 0
@@ -74,6 +84,19 @@ def test_the_chosen_one_is_the_smallest_within_the_loss(result):
     allowed = result.frame[result.frame.loss <= 0.05]
     assert result.chosen.bytes == allowed.bytes.min() and result.chosen.loss <= 0.05
     assert cg.compress(np.eye(64) + 0.1, lose=0).chosen.loss == 0  # a lattice
+
+
+def test_the_certain_one_is_the_smallest_whose_interval_is_within_the_loss(result):
+    assert result.certain.high <= 0.05 and result.certain.bytes == result.frame[result.frame.high <= 0.05].bytes.min()
+    assert result.certain.bytes >= result.chosen.bytes
+    assert (result.chosen.high > 0.05) == ("For at most 5.0% at the end of this interval" in result.verdict[0])
+
+
+def test_only_the_given_types_are_compared(pairs, result):
+    few = cg.compress(*pairs, lose=0.05, types=["float16", "binary"])
+    assert {*few.frame.dtype} == {"float16", "binary", "float32"} and (few.frame.dtype == "float32").sum() == 1
+    assert row(few, "first", 16, "float16") == pytest.approx(row(result, "first", 16, "float16"), nan_ok=True)
+    assert "int8" not in str(few)
 
 
 def test_frontier_loses_less_with_every_byte(result):
@@ -146,12 +169,15 @@ def test_wrong_arguments_are_sentences(result, pairs, tmp_path):
         (lambda: cg.compress(pairs[0], lose=2), "lose = 2; expected a share from 0 to 1"),
         (
             lambda: cg.compress(pairs[0], full_size=10**6),
-            "full_size = 1000000; expected a whole number from 400 to 3200",
+            "full_size = 1000000; expected a whole number from 400 to 3200, because 400 rows tell nothing about more",
         ),
         (lambda: cg.compress(pairs[0], full_size=10), "full_size = 10"),
         (lambda: cg.compress(pairs[0][:, :1]), "1 column"),
         (lambda: cg.compress(pairs[0], pairs[1][:, :8]), "one index needs rows of one dimension"),
         (lambda: cg.compress(np.zeros((100, 4))), "zero row"),
+        (lambda: cg.compress(pairs[0], types=["halfvec"]), "types 'halfvec' is unknown"),
+        (lambda: cg.compress(pairs[0], types="int8"), "types"),
+        (lambda: result.fit(dtype="int9"), "dtype 'int9' is unknown"),
         (lambda: result.fit(cut="first", columns=5), "no combination has cut='first', columns=5"),
         (lambda: compressor.encode(pairs[0], "audio"), "fitted for image and text rows, not 'audio'"),
         (lambda: compressor.encode(pairs[0][:, :5], "image"), "rows have 5 columns; the compressor was fitted on 32"),

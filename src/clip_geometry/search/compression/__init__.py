@@ -1,6 +1,6 @@
 """Compression: how small vectors can get, by columns, number type and rescoring, and what a search then loses."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +11,17 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.measuring.given import given_sets
 from clip_geometry.progress import Progress, quiet
 from clip_geometry.registry import InputError, instance
-from clip_geometry.rows.arguments import LARGEST, real_number, seed_number, whole_number
-from clip_geometry.rows.matrix import unit_rows
+from clip_geometry.rows.arguments import LARGEST, one_of, real_number, seed_number, whole_number
+from clip_geometry.rows.matrix import as_matrix, unit_rows
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.compression.codecs import codec
+from clip_geometry.search.compression.codecs import CODECS, codec
 from clip_geometry.search.compression.compressor import Compressor, mapped
 from clip_geometry.search.compression.cuts import Cut, CutFit, cuts
 from clip_geometry.search.compression.estimates import estimates
-from clip_geometry.search.compression.explanation import explanation, share
+from clip_geometry.search.compression.explanation import explanation, share, slope_on_length
 from clip_geometry.search.compression.sweep import FURTHEST, Half, sweep
 from clip_geometry.search.mixed_index import MixedIndex, require_one_space
+from clip_geometry.tokens import TokenRows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,11 +34,14 @@ FOLDS = 4
 FITTED = 10_000  # most rows of a set to fit on
 SEARCHED = 50_000  # most rows of a set in the index
 SCORES = 2**24  # most scores in memory
+POOL_FACTORS = (1, 2, 4)  # tokens per stored vector, if items have several tokens
+TOKENS = 2**13  # most tokens of a set in the index, if its items have several
+FEWEST = 128  # items of several tokens that are searched, however many tokens they have, by a quarter as many queries
 QUERIES = 1000  # most queries of a direction
 LEGEND = (
-    "bytes: of a row in the index; lost: share of the ten nearest that a search no longer finds, in brackets its 95% "
-    "interval; recall: change of the recall at 1; rescored: 40 results are sorted again by the full vectors, "
-    "which have to be stored elsewhere"
+    "bytes: of an item in the index; lost: share of the ten nearest that an exact search no longer finds, in brackets "
+    "its 95% interval; recall: change of the recall at 1; in a mixed index: recall at 10 if one index holds all "
+    "modalities; rescored: 40 results are sorted again by the full vectors, which have to be stored, too"
 )
 
 
@@ -53,20 +57,25 @@ class Compression:
             - dtype: "float32", "float16", "int8" (one range for all columns), "int8[column]" (a range per column),
               "binary" (signs of rows and queries), "binary[centered]" (signs after the mean is subtracted, and float
               queries), or "pq" (product quantization, if faiss is installed).
+            - pool_factor: Tokens per stored vector, 1, 2 or 4; 1 for items of one vector.
             - rescored: Whether the first 40 results are sorted again by the full vectors.
-            - bytes: Bytes of a row in the index.
+            - bytes: Bytes of a row in the index, or mean bytes of an item of several vectors.
             - kept_at_10, kept_error: Share of the ten nearest by the full vectors that are found, in an index of
               held-out items, and its standard error. They are rows of the other modality, or of the same set if there
               is only one.
             - recall_at_1: Share of the queries whose first result is right; NaN without pairs or labels.
             - recall_change, recall_error: Its difference to that of the full vectors, and the paired standard error.
             - mixed_recall_at_10: Share of the queries with a right item of another modality among the first ten of an
-              index of all modalities; NaN with rescoring, and for "pca[each]", whose axes differ by modality.
+              index of all modalities; NaN with rescoring, for "pca[each]", whose axes differ by modality, and for
+              items of hundreds of tokens.
             - loss, low, high: Expected share of the ten nearest that is lost in an index of the full size, and the ends
               of its 95% interval.
         lose: The loss that was allowed.
         chosen: The row of `frame` with the fewest bytes whose loss is at most `lose`.
-        explanation: Two sentences on what the geometry has to do with it.
+        certain: The row with the fewest bytes whose loss is at most `lose` even at the end of its interval.
+        explanation: Two sentences on what the geometry has to do with it, and for tokens one on `length_slope`.
+        length_slope: For items of several tokens, the rise of the score of an irrelevant item if it has twice the
+            tokens, in standard deviations of a query's scores, and its standard error. None if all have equally many.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -77,14 +86,27 @@ class Compression:
     """
 
     def __init__(
-        self, frame: pd.DataFrame, lose: float, explanation: tuple[str, str], sizes: Mapping[str, int], fit: CutFit
+        self,
+        frame: pd.DataFrame,
+        lose: float,
+        sizes: Mapping[str, int],
+        sample: Mapping[str, TokenRows],
+        length_slope: tuple[float, float] | None,
+        seed: int,
     ):
         self.frame = instance(frame, pd.DataFrame, "frame", "a table of combinations")
-        self.lose, self.explanation, self.sizes, self._fit = lose, explanation, dict(sizes), fit
+        self.lose, self.sizes, self.length_slope = lose, dict(sizes), length_slope
+        self.explanation = explanation({name: x.rows for name, x in sample.items()}, frame, length_slope)
+        self._sample, self._seed = sample, seed
 
     @property
     def chosen(self) -> pd.Series:
         return self.frame[self.frame.loss <= self.lose].sort_values(["bytes", "rescored", "loss"]).iloc[0]
+
+    @property
+    def certain(self) -> pd.Series:
+        """The row of `frame` with the fewest bytes whose loss is at most `lose` even at the end of its interval."""
+        return self.frame[self.frame.high <= self.lose].sort_values(["bytes", "rescored", "loss"]).iloc[0]
 
     @property
     def frontier(self) -> pd.DataFrame:
@@ -96,40 +118,48 @@ class Compression:
             best.append(ordered[ordered.loss < smaller - 5e-4])
         return pd.concat(best)
 
-    def fit(self, cut: str | None = None, columns: int | None = None, dtype: str | None = None) -> Compressor:
+    def fit(
+        self, cut: str | None = None, columns: int | None = None, dtype: str | None = None, pool_factor: int = 1
+    ) -> Compressor:
         """Fit a combination on all rows (at most 10,000 per modality).
 
         Args:
             cut, columns: As in `frame`; default: those of `chosen`, or "all" if only a `dtype` is given.
             dtype: As in `frame`; default: that of `chosen`.
+            pool_factor: As in `frame`; by default that of `chosen`, too, if nothing else is given. The compressor then
+                takes pooled tokens, `TokenRows.pooled(pool_factor).rows`.
 
         Raises:
             InputError: There is no such combination in `frame`.
         """
         wanted: Any = self.chosen if cut is columns is dtype is None else {}
-        rows = self._fit.rows
-        d = next(iter(rows.values())).shape[1]
+        factor = int(wanted.get("pool_factor", pool_factor))
+        d = next(iter(self._sample.values())).shape[1]
+        dtype = dtype and one_of(dtype, "dtype", CODECS)
         cut = str(wanted.get("cut", cut or "all"))
         dtype = str(wanted.get("dtype", dtype or "float32"))
         columns = int(wanted.get("columns", columns or d))
-        known = self.frame[
-            (self.frame["cut"] == cut) & (self.frame.dtype == dtype) & (self.frame["columns"] == columns)
-        ]
-        maps = self._fit.maps(Cut(cut, columns)) if len(known) else None
+        known = self.frame[["cut", "columns", "dtype", "pool_factor"]].eq([cut, columns, dtype, factor]).all(axis=1)
+        rows = {name: x.pooled(factor).rows for name, x in self._sample.items()} if known.any() else {}
+        maps = CutFit(rows, self._seed).maps(Cut(cut, columns)) if rows else None
         if maps is None:
-            raise InputError(f"no combination has cut={cut!r}, columns={columns}, dtype={dtype!r}; frame lists them")
+            raise InputError(
+                f"no combination has cut={cut!r}, columns={columns}, dtype={dtype!r}, pool_factor={factor}; frame "
+                "lists them"
+            )
         codecs = {name: codec(dtype).fit(mapped(view, rows[name])) for name, view in maps.items()}
         return Compressor(Cut(cut, columns), dtype, maps, codecs)
 
     @property
     def verdict(self) -> list[str]:
         """The chosen combination, and why it is small or large."""
-        best, full = self.chosen, self.frame[(self.frame["cut"] == "all") & (self.frame.dtype == "float32")].iloc[0]
-        rescored = ", rescored by the full vectors" if best.rescored else ""
+        best, full = self.chosen, self.frame[(self.frame["cut"] == "all") & (self.frame.dtype == "float32")].iloc[-1]
+        certain = f" For at most {share(self.lose)} at the end of this interval, take {_named(self.certain)}."
         return [
             f"The smallest vectors that lose at most {share(self.lose)} of the ten nearest take {best.bytes} instead "
-            f"of {full.bytes} bytes: {_named(best)}{rescored}. In an index of {max(self.sizes.values()):,} rows they "
-            f"lose {share(best.loss)} ({share(best.low)} to {share(best.high)}).",
+            f"of {full.bytes} bytes: {_named(best)}. In an index of {max(self.sizes.values()):,} rows they lose "
+            f"{share(best.loss)} ({share(best.low)} to {share(best.high)})."
+            + (certain if best.high > self.lose else ""),
             *self.explanation,
         ]
 
@@ -145,7 +175,8 @@ class Compression:
             change = "–" if np.isnan(row.recall_change) else f"{row.recall_change:+.3f} ± {row.recall_error:.3f}"
             mixed = "–" if np.isnan(row.mixed_recall_at_10) else f"{row.mixed_recall_at_10:.3f}"
             lost = f"{share(row.loss)} ({share(row.low)} to {share(row.high)})"
-            line = [f"{row.bytes}", f"{row.columns}, {row.cut}", row.dtype, lost, change.replace("-", "−"), mixed]
+            cut = f"{row.columns}, {row.cut}" + (f", tokens/{row.pool_factor}" if row.pool_factor > 1 else "")
+            line = [f"{row.bytes}", cut, row.dtype, lost, change.replace("-", "−"), mixed]
             groups["rescored" if row.rescored else "not rescored"].append(line)
         return Table(columns, groups, verdict=self.verdict, named_groups=True, legend=[LEGEND])
 
@@ -166,6 +197,7 @@ def compress(
     lose: float = 0.01,
     labels: Any = None,
     ids: Any = None,
+    types: Sequence[str] = tuple(CODECS),
     full_size: int | None = None,
     seed: int = 0,
     progress: Progress = quiet,
@@ -174,16 +206,19 @@ def compress(
 
     Rows are compared by cosine. Every combination is fitted on some of the items and searched in an index of the
     others: four folds, or two halves of at least 4,000 rows, of which at most 10,000 are fitted on and 50,000
-    searched. The loss is the share of a query's ten nearest, by the full vectors, that a search no longer finds. Its
+    searched, exactly; an approximate index loses more. The loss is the share of a query's ten nearest, by the full
+    vectors, that a search no longer finds, averaged over the directions, such as image to text and text to image. Its
     value in an index of N items is extrapolated from the nearest 10 m/N of m items, the same fraction of the index.
 
     Args:
-        image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`.
+        image: The first set, or all sets; `image`, `labels` and `ids` are given as in `measure`. `TokenRows` are also
+            accepted.
         text: The second set.
         more: Further sets.
         lose: Largest loss of the chosen combination, between 0 and 1.
         labels: One label per row. If every modality has labels, items with equal labels are right.
         ids: The item of each row. Without labels, rows of one item are right for each other.
+        types: The number types to compare, those of your database; float32 with all columns is always compared.
         full_size: Rows of each set in the full index that these rows are a sample of; default: as many as given.
         seed: Seed of the folds, the queries, the random columns and the rotations.
         progress: Called as in `cg.embed`; the unit is one cut of one fold.
@@ -205,6 +240,7 @@ def compress(
     """
     lose = real_number(lose, "lose", lambda x: 0 <= x < 1, "a share from 0 to 1")
     seed = seed_number(seed)
+    types = [one_of(each, "types", CODECS) for each in instance(types, list | tuple, "types", "a list of number types")]
     instance(progress, Callable, "progress", "a function")
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     require_one_space(sets, "one index")
@@ -213,35 +249,57 @@ def compress(
     if n < LEAST:
         raise InputError(f"{smallest} has {n} rows; expected at least {LEAST}, better 500, to search held-out ones")
     halves, codes, paired = _halves(sets, seed)
+    factors = POOL_FACTORS if max(map(_tokens, sets.values())) > 1 else (1,)
     largest = FURTHEST * min(len(numbers) for _, searched, _ in halves for numbers in searched.values())
     if full_size is not None:
-        what = f", at least the {n} rows given and at most {FURTHEST} times the rows of a search"
+        what = f", because {n:,} rows tell nothing about more than {largest:,}; give more rows"
         full_size = whole_number(full_size, "full_size", least=n, most=min(largest, LARGEST), of=what)
     sizes = {name: min(full_size or len(each), largest) for name, each in sets.items()}
     d = sets[smallest].dim
     if d < 2:
         raise InputError("the rows have 1 column; expected at least 2")
 
+    slopes: list[Any] = []
+
     def searches() -> Iterator[Any]:
         for number, (fitted, searched, queries) in enumerate(halves):
             fit, items = (unit_sample(sets, numbers) for numbers in (fitted, searched))
             right = {name: codes[name][numbers] for name, numbers in searched.items()}
             half = Half(fit, items, right, queries, paired)
-            for found in sweep(half, sizes, seed, advance):
+            slopes.extend(slope_on_length(half))
+            for found in sweep(half, sizes, factors, types, seed, advance):
                 yield number, half, found
 
-    with progress("cuts", len(halves) * len([*cuts(d, len(sets))])) as advance:
+    with progress("cuts", len(halves) * len([*cuts(d, len(sets))]) * len(factors)) as advance:
         frame = estimates(searches(), sizes, np.random.default_rng(seed))
     rng = np.random.default_rng(seed)
-    fitted = {name: np.sort(rng.permutation(len(each))[:FITTED]) for name, each in sets.items()}
-    rows = unit_sample(sets, fitted)
-    return Compression(frame, lose, explanation(rows, frame), sizes, CutFit(rows, seed))
+    fitted = {name: np.sort(rng.permutation(len(each))[: _most_fitted(each)]) for name, each in sets.items()}
+    slope = None
+    if slopes:
+        values, errors = np.transpose(slopes)
+        slope = float(values.mean()), float(np.linalg.norm(errors) / len(errors))
+    return Compression(frame, lose, sizes, unit_sample(sets, fitted), slope, seed)
 
 
-def unit_sample(sets: Mapping[str, Embeddings], numbers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return some rows of each set as float32 unit rows."""
-    chosen = {name: StreamedRows.of(sets[name].vectors)[torch.from_numpy(rows)] for name, rows in numbers.items()}
-    return {name: unit_rows(rows, name=name).float().numpy() for name, rows in chosen.items()}
+def unit_sample(sets: Mapping[str, Embeddings], numbers: Mapping[str, np.ndarray]) -> dict[str, TokenRows]:
+    """Return some items of each set as float32 unit rows."""
+    sample = {}
+    for name, items in numbers.items():
+        x: Any = sets[name].vectors
+        tokens = x[items] if isinstance(x, TokenRows) else TokenRows(StreamedRows.of(x)[torch.from_numpy(items)])
+        unit = unit_rows(as_matrix(tokens.rows, name=name), name=name).float().numpy()
+        sample[name] = TokenRows(unit, tokens.lengths)
+    return sample
+
+
+def _tokens(embeddings: Embeddings) -> float:
+    """Return the mean number of vectors of an item."""
+    x: Any = embeddings.vectors
+    return float(x.lengths.mean()) if isinstance(x, TokenRows) else 1.0
+
+
+def _most_fitted(embeddings: Embeddings) -> int:
+    return max(LEAST, int(FITTED / _tokens(embeddings)))
 
 
 Numbers = dict[str, np.ndarray]
@@ -262,34 +320,41 @@ def _halves(
         if index.by is not None:
             paired = index.by == "pairs"
             codes = index.groups if paired else index.codes
-        items = {name: items[name] if group is None else group for name, group in index.groups.items()}
-        if any(group is None for group in index.groups.values()):
-            items = {name: np.arange(a, b) for name, a, b in zip(sets, ends, ends[1:], strict=False)}
+        if all(group is not None for group in index.groups.values()):
+            items = {name: np.asarray(group) for name, group in index.groups.items()}
     rng = np.random.default_rng(seed)
     numbers = np.unique(np.concatenate(list(items.values())))
-    large = min(map(len, sets.values())) >= MANY
-    fold_of = np.empty(numbers[-1] + 1, dtype=int)
-    fold_of[numbers] = rng.permutation(len(numbers)) % (2 if large else FOLDS)
+    tokens = max(map(_tokens, sets.values()))
+    large = min(map(len, sets.values())) >= MANY and tokens == 1
+    parts = 2 if large else FOLDS
+    if tokens > 1:  # smaller folds, which are not all searched
+        parts = max(FOLDS, int(len(numbers) / max(FEWEST, TOKENS / tokens)))
+    order_of = np.empty(numbers[-1] + 1, dtype=int)
+    order_of[numbers] = rng.permutation(len(numbers))
+    orders = {name: order_of[rows] for name, rows in items.items()}
     halves = []
     for fold in range(1 if large else FOLDS):
-        inside = {name: fold_of[rows] == fold for name, rows in items.items()}
-        fit = {name: _some(~mask, FITTED, rng) for name, mask in inside.items()}
-        searched = {name: _some(mask, SEARCHED, rng) for name, mask in inside.items()}
+        fit = {name: _first(order, order % parts != fold, _most_fitted(sets[name])) for name, order in orders.items()}
+        searched = {name: _first(order, order % parts == fold, SEARCHED) for name, order in orders.items()}
         if min(map(len, searched.values())) < 12:
             raise InputError("fewer than 12 rows of a set are in one fold; give more items")
+        vectors = max(len(rows) * _tokens(sets[name]) for name, rows in searched.items())
         queries = {}
         for name, rows in searched.items():
-            most = min(QUERIES, SCORES // max(map(len, searched.values())))
+            most = min(QUERIES, max(FEWEST // 4, int(SCORES / vectors / _tokens(sets[name]))))
             queries[name] = np.sort(rng.permutation(len(rows))[:most])
         halves.append((fit, searched, queries))
     return halves, {name: np.asarray(each) for name, each in codes.items()}, paired
 
 
-def _some(mask: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    return rng.permutation(np.flatnonzero(mask))[:most]
+def _first(order: np.ndarray, mask: np.ndarray, most: int) -> np.ndarray:
+    """Return the first rows of a mask by the random order of their items, so that pairs stay together."""
+    rows = np.flatnonzero(mask)
+    return rows[np.argsort(order[rows], kind="stable")][:most]
 
 
 def _named(row: Any) -> str:
     """Return a combination in words."""
     what = "all" if row["cut"] == "all" else f"{row['columns']}"
-    return f"{what} columns" + ("" if row["cut"] == "all" else f" ({row['cut']})") + f" in {row['dtype']}"
+    cut = "" if row["cut"] == "all" else f" ({row['cut']})"
+    return f"{what} columns{cut} in {row['dtype']}" + (", rescored by the full vectors" if row["rescored"] else "")

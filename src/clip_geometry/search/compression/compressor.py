@@ -12,6 +12,7 @@ from clip_geometry.registry import InputError, instance, shown
 from clip_geometry.rows.matrix import unit_array
 from clip_geometry.search.compression.codecs import CODECS, Codec, codec
 from clip_geometry.search.compression.cuts import Cut
+from clip_geometry.tokens import TokenRows
 from clip_geometry.transforms import Affine
 from clip_geometry.transforms.map_file import read_facts, write_facts
 
@@ -51,7 +52,8 @@ class Compressor:
         """Return the codes of raw rows of the index, (n, columns), or (n, bytes) for packed bits.
 
         Args:
-            rows: (n, d) rows of any length; only their direction is stored.
+            rows: (n, d) rows of any length; only their direction is stored. Of `TokenRows`, the codes of all tokens are
+                returned, one item after the other.
             modality: Modality of the rows.
 
         Raises:
@@ -66,16 +68,18 @@ class Compressor:
         except (ValueError, TypeError, IndexError, AssertionError, AttributeError):
             raise InputError(f"the codes are {shown(codes)}; expected what encode returned") from None
 
-    def scores(self, queries: Any, codes: np.ndarray, modality: str) -> np.ndarray:
+    def scores(self, queries: Any, codes: np.ndarray, modality: str, lengths: Any = None) -> np.ndarray:
         """Return the score of each item for each query, (q, n), higher first.
 
         Args:
-            queries: (q, d) raw queries.
+            queries: (q, d) raw queries, or `TokenRows`.
             codes: What `encode` returned for the items.
             modality: Modality of the items.
+            lengths: (n,) numbers of tokens of the items, if they are `TokenRows`. The score is then MaxSim.
         """
         asked = self.codecs[self._known(modality)].queries(self._mapped(queries, modality))
-        return asked @ self.decode(codes, modality).T
+        tokens = TokenRows(asked, queries.lengths if isinstance(queries, TokenRows) else None)
+        return tokens.max_sim(TokenRows(self.decode(codes, modality), lengths))
 
     def save(self, path: str | Path) -> None:
         """Write the compressor as .safetensors, for `clip-geometry ship` and `cg.search.read_compressor`."""
@@ -94,7 +98,7 @@ class Compressor:
 
     def _mapped(self, rows: Any, modality: str) -> np.ndarray:
         view = self.maps[self._known(modality)]
-        unit = np.asarray(unit_array(rows))
+        unit = np.asarray(unit_array(rows.rows if isinstance(rows, TokenRows) else rows))
         if unit.shape[1] != len(view.W):
             raise InputError(f"rows have {unit.shape[1]} columns; the compressor was fitted on {len(view.W)}")
         return mapped(view, unit.astype(np.float32))

@@ -40,7 +40,7 @@ def estimates(searches: Iterable[Any], sizes: Mapping[str, int], rng: np.random.
         blocks = block_of[key]
         found = Found(*(_without_each(values, blocks) for values in searched.found))
         expected = Extrapolation(len(half.items[item]), sizes[item]).predict(found)
-        others = (_without_each(values, blocks) for values in (searched.first, searched.mixed))
+        others = (_without_each(values, blocks) for values in (searched.first, searched.mixed, searched.vectors))
         means[combination].append(np.stack([found.kept, expected, *others]))
         folds[combination].add(fold)
     complete = max(map(len, folds.values()))
@@ -60,7 +60,7 @@ def _without_each(values: np.ndarray, blocks: np.ndarray) -> np.ndarray:
 
 
 def _line(each: Combination, numbers: np.ndarray, full: np.ndarray, sizes: Mapping[str, int]) -> dict[str, Any]:
-    kept, expected, first, mixed = numbers
+    kept, expected, first, mixed, vectors = numbers
     change = first - full[2]
     loss = 1 - float(expected[0])
     exact = each == Combination(each.cut, "float32", False) and each.cut.name == "all"
@@ -69,8 +69,9 @@ def _line(each: Combination, numbers: np.ndarray, full: np.ndarray, sizes: Mappi
         "cut": each.cut.name,
         "columns": each.cut.columns,
         "dtype": each.dtype,
+        "pool_factor": each.pool_factor,
         "rescored": each.rescored,
-        "bytes": CODECS[each.dtype].bytes(each.cut.columns),
+        "bytes": round(vectors[0] * CODECS[each.dtype].bytes(each.cut.columns)),
         "kept_at_10": float(kept[0]),
         "kept_error": jackknife(kept[1:]),
         "recall_at_1": float(first[0]),

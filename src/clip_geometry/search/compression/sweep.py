@@ -1,6 +1,6 @@
 """The sweep: what searches of a held-out half of the items find after each combination of a cut and a number type."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import NamedTuple
@@ -10,9 +10,10 @@ import torch
 from scipy.special import expit, logit
 
 from clip_geometry.progress import Advance
-from clip_geometry.search.compression.codecs import CODECS, codec
+from clip_geometry.search.compression.codecs import CODECS, Codec, codec
 from clip_geometry.search.compression.compressor import mapped
 from clip_geometry.search.compression.cuts import Cut, CutFit, cuts
+from clip_geometry.tokens import TokenRows
 from clip_geometry.transforms import Affine
 
 K = 10  # nearest rows that should be kept
@@ -20,9 +21,11 @@ CANDIDATES = 4  # times as many are rescored
 BLOCKS = 20  # of queries, in the jackknife
 EDGE = 1e-3  # clips shares before their log odds are extrapolated
 SLICES = 4  # parts of the index that are searched by themselves
+FULL = "all", "float32", 1  # the full vectors
 FURTHEST = 32  # largest factor of extrapolation
+MIXED = 2**26  # most scores of the queries' tokens with items of their own modality
 
-Rows = Mapping[str, np.ndarray]
+Rows = Mapping[str, TokenRows]
 
 
 def log_odds(share: np.ndarray) -> np.ndarray:
@@ -31,11 +34,12 @@ def log_odds(share: np.ndarray) -> np.ndarray:
 
 
 class Combination(NamedTuple):
-    """A cut with a number type, with or without rescoring."""
+    """A cut with a number type and a pooling of tokens, with or without rescoring."""
 
     cut: Cut
     dtype: str
     rescored: bool
+    pool_factor: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,11 +100,13 @@ class Searched(NamedTuple):
         found: Shares of kept neighbors, (q,) each.
         first: (q,) whether the first result is right; NaN without a right item.
         mixed: (q,) whether a right item is among the ten first of both modalities; NaN if unknown.
+        vectors: (q,) stored vectors per item, the same number for all queries.
     """
 
     found: Found
     first: np.ndarray
     mixed: np.ndarray
+    vectors: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,8 @@ class Half:
     """Rows to fit on, and an index of other items with its queries.
 
     Args:
-        fit: Modality → (n, d) unit rows.
-        items: Modality → (m, d) unit rows of the index.
+        fit: Modality → n items to fit on, unit rows.
+        items: Modality → m items of the index, unit rows.
         codes: Modality → (m,) numbers, equal for rows that are right for each other.
         queries: Modality → (q,) numbers of the rows of `items` that are queries.
         paired: Whether the right items of a query are rows of the same item.
@@ -128,39 +134,65 @@ class Half:
 
 
 def sweep(
-    half: Half, sizes: Mapping[str, int], seed: int, advance: Advance
+    half: Half,
+    sizes: Mapping[str, int],
+    pool_factors: Sequence[int],
+    types: Sequence[str],
+    seed: int,
+    advance: Advance,
 ) -> Iterator[tuple[Combination, tuple[str, str], Searched]]:
     """Yield what each combination finds in each direction of search.
 
     Args:
         half: The rows.
         sizes: Modality of the items → size of the index to predict.
+        pool_factors: Tokens per stored vector.
+        types: Number types, to which float32 is added for the full vectors.
         seed: Seed of random columns, and of the order of rows whose Hamming distances are equal.
         advance: Called with 1 after each cut.
     """
     rng = np.random.default_rng(seed)
     d = next(iter(half.items.values())).shape[1]
-    fits = CutFit(half.fit, seed)
     full = {(q, x): _Direction(half, q, x, Extrapolation(len(half.items[x]), sizes[x])) for q, x in half.directions}
-    fitted_rows = sum(map(len, half.fit.values()))
-    for cut in cuts(d, len(half.items)):
-        maps = fits.maps(cut)
-        for name, kind in CODECS.items():
-            if maps is None or not kind.suits(cut.columns) or fitted_rows < kind.least * len(half.items):
-                continue
-            decoded = {}
-            for item, view in maps.items():
-                fitted = codec(name).fit(mapped(view, half.fit[item]))
-                rows = fitted.decode(fitted.encode(mapped(view, half.items[item])), cut.columns)
-                if name == "binary":  # equal distances are ordered at random
-                    rows = np.concatenate([rows, rng.random((len(rows), 1), dtype=np.float32) / 2], axis=1)
-                decoded[item] = fitted, rows
-            for direction, searched in full.items():
-                plain, rescored = searched.run(maps, decoded, mixed=cut.name != "pca[each]")
-                yield Combination(cut, name, False), direction, plain
-                if (cut.name, name) != ("all", "float32"):
-                    yield Combination(cut, name, True), direction, rescored
-        advance(1)
+    for factor in pool_factors:
+        fit, items = ({name: x.pooled(factor) for name, x in sets.items()} for sets in (half.fit, half.items))
+        fits = CutFit({name: x.rows for name, x in fit.items()}, seed)
+        fewest = min(map(len, fits.rows.values()))
+        for cut in cuts(d, len(items)):
+            maps = fits.maps(cut)
+            for name, kind in CODECS.items():
+                if maps is None or not kind.suits(cut.columns) or fewest < kind.least:
+                    continue
+                if name not in types and (cut.name, name, factor) != FULL:
+                    continue
+                stored = {}
+                for item, view in maps.items():
+                    fitted = codec(name).fit(mapped(view, fits.rows[item]))
+                    rows = fitted.decode(fitted.encode(mapped(view, items[item].rows)), cut.columns)
+                    # equal distances are ordered at random
+                    ties = rng.random(len(items[item]), dtype=np.float32) / 2 if name == "binary" else np.float32(0)
+                    stored[item] = _Stored(view, fitted, TokenRows(rows, items[item].lengths), ties)
+                for direction, searched in full.items():
+                    plain, rescored = searched.run(stored, mixed=cut.name != "pca[each]")
+                    yield Combination(cut, name, False, factor), direction, plain
+                    if (cut.name, name, factor) != FULL:
+                        yield Combination(cut, name, True, factor), direction, rescored
+            advance(1)
+
+
+class _Stored(NamedTuple):
+    """What an index stores of one modality: the map and the type, the items as decoded, and the order of equal ones."""
+
+    view: Affine
+    codec: Codec
+    items: TokenRows
+    ties: np.ndarray | np.float32
+
+    def scores(self, queries: TokenRows) -> np.ndarray:
+        asked = TokenRows(self.codec.queries(mapped(self.view, queries.rows)), queries.lengths)
+        scores = asked.max_sim(self.items)
+        scores += self.ties
+        return scores
 
 
 class _Direction:
@@ -171,20 +203,21 @@ class _Direction:
         self.numbers = half.queries[query]
         self.rows = half.items[query][self.numbers]
         self.right = half.codes[query][self.numbers]
+        self.mixed = query != item and len(self.rows.rows) * len(half.items[query].rows) <= MIXED
         m = size.m
         self.slices = [slice(start, start + size.slice) for start in range(0, m - size.slice + 1, size.slice)][:SLICES]
         self.halves = [slice(0, m // 2), slice(m // 2, m)] if size.beyond > 1 else []
         self.parts = (slice(None), *self.slices, *self.halves)
         right = torch.from_numpy(half.codes[item]) == torch.from_numpy(self.right)[:, None]
         self.pairs = right.nonzero(as_tuple=True) if query != item and half.paired else None
-        self.scores = self._scores(self.rows, half.items[item], query == item)
+        self.scores = self._others(self.rows.max_sim(half.items[item]), query == item)
         self.nearest = self._tops(self.scores, K)
 
-    def _scores(self, queries: np.ndarray, items: np.ndarray, same: bool) -> torch.Tensor:
-        scores = torch.from_numpy(queries) @ torch.from_numpy(items).T
+    def _others(self, scores: np.ndarray, same: bool) -> torch.Tensor:
+        """Return scores in which a query does not find itself."""
         if same:
-            scores[torch.arange(len(queries)), torch.from_numpy(self.numbers)] = -torch.inf
-        return scores
+            scores[np.arange(len(scores)), self.numbers] = -np.inf
+        return torch.from_numpy(scores)
 
     def _tops(self, scores: torch.Tensor, k: int) -> list[torch.Tensor]:
         """Return the k first items in the index, and without the pairs of the queries in it and in its parts."""
@@ -194,24 +227,21 @@ class _Direction:
         k = min(k, int(np.ceil(self.size.k)) * max(1, k // K))
         return tops + [_top(scores[:, part], k) for part in self.parts]
 
-    def run(self, maps: Mapping[str, Affine], decoded: Mapping, *, mixed: bool) -> tuple[Searched, Searched]:
+    def run(self, stored: Mapping[str, _Stored], *, mixed: bool) -> tuple[Searched, Searched]:
         """Return what is found without and with rescoring."""
-        fitted, items = decoded[self.item]
-        queries = _padded(fitted.queries(mapped(maps[self.item], self.rows)), items.shape[1])
-        scores = self._scores(queries, items, self.query == self.item)
+        scores = self._others(stored[self.item].scores(self.rows), self.query == self.item)
         tops = self._tops(scores, CANDIDATES * K)
         own = None
-        if mixed and self.query != self.item:
-            fitted, rows = decoded[self.query]
-            queries = _padded(fitted.queries(mapped(maps[self.query], self.rows)), rows.shape[1])
-            own = self._scores(queries, rows, True).topk(K).values
+        if mixed and self.mixed:
+            own = self._others(stored[self.query].scores(self.rows), True).topk(K).values
+        vectors = np.full(len(self.rows), stored[self.item].items.lengths.mean())
         places = [_places(near, top) for near, top in zip(self.nearest, tops, strict=True)]
         results = []
         for factor in (1, CANDIDATES):
             whole, at_k, *parts = (_kept(each, self.size.k if k else K, factor) for k, each in enumerate(places))
             slices, halves = parts[: len(self.slices)], parts[len(self.slices) :]
             found = Found(whole, at_k, np.mean(slices, axis=0), np.mean(halves or [at_k], axis=0))
-            results.append(Searched(found, *self._right(scores, tops[0], own, rescored=factor > 1)))
+            results.append(Searched(found, *self._right(scores, tops[0], own, rescored=factor > 1), vectors))
         return results[0], results[1]
 
     def _right(
@@ -235,11 +265,6 @@ class _Direction:
             before = (own >= best).sum(1) + (others > best).sum(1)
             mixed = ((before < K) & best.isfinite()[:, 0]).double().numpy()
         return np.where(known, first, np.nan), np.where(known, mixed, np.nan)
-
-
-def _padded(queries: np.ndarray, width: int) -> np.ndarray:
-    """Append a column of ones for the random order of equal distances, if the items have such a column."""
-    return queries if queries.shape[1] == width else np.pad(queries, ((0, 0), (0, 1)), constant_values=1)
 
 
 def _top(scores: torch.Tensor, k: int) -> torch.Tensor:
