@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.registry import InputError, shown
@@ -256,8 +257,6 @@ def label_names(embeddings: Embeddings) -> list[str | None]:
 
 def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
     """Return the labels as numbers."""
-    import pandas as pd  # imported here because it takes 0.3 seconds, and pairs do not need it
-
     names = [name for embeddings in sets.values() for name in label_names(embeddings)]
     codes = pd.factorize(np.array(names, dtype=object))[0]
     codes[codes < 0] = -1 - np.arange((codes < 0).sum())
