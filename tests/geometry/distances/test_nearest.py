@@ -164,6 +164,11 @@ def test_coarser_products_are_not_trusted(precision):
         assert_same(nearest(x, 5), expected)
 
 
+def test_no_queries_have_no_neighbors():
+    distances, indices = nearest(torch.empty(0, 3), 2, y=gaussian(9, 3))
+    assert distances.shape == indices.shape == (0, 2)
+
+
 def test_the_result_carries_no_gradient():
     assert not nearest(gaussian(9, 3).requires_grad_(), 2)[0].requires_grad
 

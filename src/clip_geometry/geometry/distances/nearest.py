@@ -147,7 +147,9 @@ class _Bounds:
         self.scale = 1.0  # until the longest row is known
         self.at_once = BLOCK if x.is_cuda else CACHED  # rows whose float64 copies stay in the cache
         sets = (x,) if y is None else (x, y)
-        parts = (part for rows in sets for block in rows.split(BLOCK) for part in block.split(self.at_once))
+        parts = (
+            part for rows in sets if len(rows) for block in rows.split(BLOCK) for part in block.split(self.at_once)
+        )
         # a list of the results would keep the allocator from reusing the memory of freed blocks
         longest = functools.reduce(torch.maximum, (self.centered(part).norm(dim=1).amax() for part in parts))
         self.scale = 2.0 ** -math.frexp(float(longest))[1]
