@@ -170,7 +170,7 @@ def unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Any:
             unit = x.map(lambda block, numbers: _unit(block.double(), x.name, numbers), x.shape[1])
             x.known["unit"] = unit.known["unit"] = unit  # unit rows are their own unit rows
         return x.known["unit"]
-    return in_one_piece(unit_blocks(x, name=name, size=1024 if x.is_cuda else CACHED), len(x))
+    return in_one_piece(unit_blocks(x, name=name), len(x))
 
 
 def as_unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Matrix, "n d"]:

@@ -20,8 +20,9 @@ from torch import Tensor
 from clip_geometry.geometry.distances.best_scores import BestScores
 from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact, squared_distances_of_pairs
 from clip_geometry.registry import InputError
-from clip_geometry.rows.matrix import BLOCK, CACHED, Matrix, mean_row
+from clip_geometry.rows.matrix import BLOCK, CACHED, SUMMED, Matrix, mean_row
 from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.rows.threads import spans_in_threads
 
 QUERIES, COLUMNS = 512, 16384  # size of a block of products: 32 MB of float32
 COLUMN_ENTRIES = 2**23  # entries of the rows behind the columns of a block: 64 MB in float64
@@ -139,19 +140,17 @@ class _Bounds:
     """
 
     def __init__(self, x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, dtype: torch.dtype):
-        self.x = x
-        self.y = x if y is None else y
+        self.x = x.detach()  # threads record gradients, even if the caller does not
+        self.y = self.x if y is None else y.detach()
         self.among_themselves = y is None
         self.dtype = dtype
         self.centre = mean_row(self.y)
         self.scale = 1.0  # until the longest row is known
         self.at_once = BLOCK if x.is_cuda else CACHED  # rows whose float64 copies stay in the cache
-        sets = (x,) if y is None else (x, y)
-        parts = (
-            part for rows in sets if len(rows) for block in rows.split(BLOCK) for part in block.split(self.at_once)
-        )
+        sets = (self.x,) if y is None else (self.x, self.y)
+        blocks = (block for rows in sets if len(rows) for block in rows.split(SUMMED))
         # a list of the results would keep the allocator from reusing the memory of freed blocks
-        longest = functools.reduce(torch.maximum, (self.centered(part).norm(dim=1).amax() for part in parts))
+        longest = functools.reduce(torch.maximum, map(self._longest, blocks))
         self.scale = 2.0 ** -math.frexp(float(longest))[1]
         terms = x.shape[1] + 20  # includes the rounding of entries, norms and ε
         self.epsilon = 1.03 * terms * torch.finfo(dtype).eps / 2
@@ -164,16 +163,34 @@ class _Bounds:
     def centered(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
         return rows.to(torch.float64, copy=True).sub_(self.centre).mul_(self.scale)
 
+    def _longest(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, ""]:
+        """Return the largest norm of the centered rows."""
+
+        def longest(span: slice) -> Tensor:
+            return torch.stack(
+                [self.centered(part).norm(dim=1).amax() for part in rows[span].split(self.at_once)]
+            ).amax()
+
+        return torch.stack(self._in_spans(longest, rows)).amax()
+
     def _factor(self, rows: Float[Tensor, "b d"], *, right: bool) -> Float[Tensor, "b d3"]:
         """Return factors whose products are lower bounds of squared distances despite rounding."""
         factor = torch.ones((len(rows), rows.shape[1] + 3), dtype=self.dtype, device=rows.device)
-        for part, out in zip(rows.split(self.at_once), factor.split(self.at_once), strict=True):
-            c = self.centered(part)
-            norms = c.norm(dim=1)
-            out[:, :-3] = c.mul_(-2) if right else c
-            out[:, -3] = -2 * self.epsilon * norms if right else norms
-            out[:, -2 if right else -1] = (1 - self.epsilon) * norms.square()
+
+        def fill(span: slice) -> None:
+            for part, out in zip(rows[span].split(self.at_once), factor[span].split(self.at_once), strict=True):
+                c = self.centered(part)
+                norms = c.norm(dim=1)
+                out[:, :-3] = c.mul_(-2) if right else c
+                out[:, -3] = -2 * self.epsilon * norms if right else norms
+                out[:, -2 if right else -1] = (1 - self.epsilon) * norms.square()
+
+        self._in_spans(fill, rows)
         return factor
+
+    def _in_spans(self, function: Callable[[slice], Any], rows: Float[Tensor, "b d"]) -> list[Any]:
+        """Return `function` of spans of the rows, which threads of the CPU compute without waiting for each other."""
+        return [function(slice(0, len(rows)))] if rows.is_cuda else spans_in_threads(function, len(rows))
 
     def left(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b d3"]:
         """Return the left factor of the given rows."""
