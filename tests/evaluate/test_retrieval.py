@@ -30,6 +30,18 @@ def test_agrees_with_the_loop(index, gap, seed):
 
 
 @pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("digits", [0, 1, 16])  # few digits make ties
+def test_recalls_from_the_nearest_rows_are_those_from_all_products(index, digits):
+    image, text = (rows.round(digits) + 0.1 for rows in pairs())
+    captions = np.concatenate([text, text[::-1] + 0.01])
+    both = np.arange(60), np.arange(60)[::-1]
+    for sets in ((image, text), (image, captions, (np.concatenate(both), np.arange(120)))):
+        with_median = retrieval(*sets, index=index)
+        recalls = retrieval(*sets, index=index, median_rank=False)
+        assert recalls == {name: value for name, value in with_median.items() if "median_rank" not in name}
+
+
+@pytest.mark.parametrize("index", INDICES)
 def test_rows_that_coincide_find_nothing(index):
     """Whatever the order of the rows: ties count against the query."""
     image = np.random.default_rng(0).normal(size=(1, 7)).repeat(20, axis=0)

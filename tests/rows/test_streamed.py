@@ -358,3 +358,24 @@ def test_rows_put_together_keep_the_engine_that_makes_their_passes():
     parts = [StreamedRows.of(np.ones((3, 2))).aggregated_by(lambda x, *job: asked.append(len(x))) for _ in range(2)]
     cat(parts).map(lambda block, _: block, 2).aggregate(int, max, max, 4)
     assert asked == [6]
+
+
+@pytest.mark.parametrize("n", [1, 511, 3000, 5000])
+def test_threads_map_the_same_parts_in_the_same_places(n):
+    """Products of different numbers of rows may differ in their last digits, so threads must not change the parts."""
+    x = StreamedRows.of(np.arange(2.0 * n).reshape(n, 2))
+    before = torch.get_num_threads()
+    parts = {}
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            calls = parts[threads] = []
+
+            def doubled(block, numbers, calls=calls):
+                calls.append((numbers[0], len(block)))
+                return 2 * block
+
+            assert torch.equal(x.map(doubled, 2)[:], 2 * x[:])
+    finally:
+        torch.set_num_threads(before)
+    assert sorted(parts[1]) == sorted(parts[2]) == sorted(parts[3])

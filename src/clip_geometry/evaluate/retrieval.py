@@ -87,11 +87,12 @@ def retrieval(
     if not tops:
         raise InputError("k is empty; expected ranks such as (1, 5, 10)")
     numbers = {}
+    needs_all = flag(median_rank, "median_rank")
     for direction in search.directions:
-        ahead = direction.ahead(index, max(tops))
+        ahead = direction.all_ahead(index) if needs_all else direction.ahead(index, max(tops))
         numbers |= {f"{direction.name}.r_at_{top}": share(ahead < top) for top in tops}
-        if flag(median_rank, "median_rank"):
-            numbers[f"{direction.name}.median_rank"] = float((1 + direction.all_ahead(index)).double().quantile(0.5))
+        if needs_all:
+            numbers[f"{direction.name}.median_rank"] = float((1 + ahead).double().quantile(0.5))
         if index == "mixed":
             same = direction.same_modality(max(tops))
             numbers |= {f"{direction.modality}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from clip_geometry.explorer.points import Points, in_blocks
 from clip_geometry.geometry import modality_gap, null_value
+from clip_geometry.geometry.distances.best_scores import BestScores
 from clip_geometry.geometry.statistics.moments import Moments
 from clip_geometry.memory import give_back
 from clip_geometry.progress import Progress
@@ -130,15 +131,15 @@ def _best_items(repair: Repair, points: Points, query: str, queries: np.ndarray,
     q = points.rows[query][queries - points.starts[query]]
     x = points.rows[item]
     step = max(K, SCORES // len(queries))
-    lists = []
+    best = BestScores(len(queries), K, dtype=torch.float64)
     for start in range(0, len(x), step):
         table = repair.scores(query, q, item, x[start : start + step])
         itself = queries - points.starts[item] - start  # out of range for queries of another modality
         inside = (itself >= 0) & (itself < table.shape[1])
         table[inside, itself[inside]] = -np.inf
-        values, columns = torch.from_numpy(table).topk(min(K, table.shape[1]))
-        lists.append((values, columns + points.starts[item] + start))
-    return _top(lists, K)
+        first = points.starts[item] + start
+        best.add(torch.from_numpy(table), torch.arange(first, first + table.shape[1]))
+    return best.in_order()
 
 
 def _top(lists: Sequence[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:

@@ -150,15 +150,22 @@ class StreamedRows:
         return {**self.__dict__, "known": {}, "engine": None}
 
     def map(self, function: Map, d: int, *, dtype: torch.dtype = torch.float64) -> "StreamedRows":
-        """Return rows of d columns that `function` computes from a block of these rows and their row numbers."""
+        """Return rows of d columns that `function` computes from a block of these rows and their row numbers.
+
+        Several threads may call the function at the same time.
+        """
 
         def read(rows: Any) -> Tensor:
             block = self[rows]
             numbers = range(rows.start, rows.stop) if isinstance(rows, slice) else rows
             out = torch.empty((len(block), d), dtype=dtype)
-            for start in range(0, len(block), MAPPED):
-                span = slice(start, start + MAPPED)
-                out[span] = function(block[span], numbers[span])
+
+            def fill(parts: slice) -> None:
+                for k in range(parts.start, parts.stop):
+                    span = slice(MAPPED * k, MAPPED * (k + 1))
+                    out[span] = function(block[span], numbers[span])
+
+            spans_in_threads(fill, -(-len(block) // MAPPED), fewest=2)
             return out
 
         rows = StreamedRows(read, (len(self), d), dtype, stored=self.stored, name=self.name)

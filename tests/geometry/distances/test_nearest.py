@@ -118,19 +118,6 @@ def test_a_list_is_searched_once_for_equal_rows_and_again_for_changed_ones(monke
     assert searched == [5, 6, 6, 6]  # nothing is kept once the sets are measured
 
 
-@pytest.mark.parametrize("levels", [1, 2])  # minima of groups, and groups of minima
-def test_a_group_of_columns_hides_nothing(levels):
-    """The least of all side by side in one group, and in the columns left over."""
-    groups = 40 * neighbors.GROUP ** (levels - 1)
-    columns = neighbors.GROUP * groups + 5
-    values = torch.rand(3, columns, generator=torch.Generator().manual_seed(0))
-    values[0, torch.arange(neighbors.GROUP) * groups] -= 1
-    values[1, -5:] -= 1
-    least, result = neighbors._least(values, 10)
-    assert torch.equal(least.sort(1).values, values.sort(1).values[:, :10])
-    assert torch.equal(values.gather(1, result), least)
-
-
 def proofs(x, dtype, k=2):
     return neighbors._by_products(neighbors._Bounds(x, None, dtype), torch.arange(len(x)), k).proved
 
@@ -170,6 +157,11 @@ def test_coarser_products_are_not_trusted(precision):
         torch.set_float32_matmul_precision(before)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert_same(nearest(x, 5), expected)
+
+
+def test_no_queries_have_no_neighbors():
+    distances, indices = nearest(torch.empty(0, 3), 2, y=gaussian(9, 3))
+    assert distances.shape == indices.shape == (0, 2)
 
 
 def test_the_result_carries_no_gradient():

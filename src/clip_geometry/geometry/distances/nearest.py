@@ -17,10 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from clip_geometry.geometry.distances.best_scores import BestScores
 from clip_geometry.geometry.distances.pairwise import entries_at_a_time, single_is_exact, squared_distances_of_pairs
 from clip_geometry.registry import InputError
-from clip_geometry.rows.matrix import Matrix, blocks, in_one_piece, mean_row
+from clip_geometry.rows.matrix import BLOCK, CACHED, SUMMED, Matrix, mean_row
 from clip_geometry.rows.streamed import StreamedRows
+from clip_geometry.rows.threads import spans_in_threads
 
 QUERIES, COLUMNS = 512, 16384  # size of a block of products: 32 MB of float32
 COLUMN_ENTRIES = 2**23  # entries of the rows behind the columns of a block: 64 MB in float64
@@ -30,9 +32,8 @@ STREAMED = 4  # factor on the number of queries if each block of columns is read
 POSSIBLE = 2**22  # pairs per block where products cannot decide
 DENSE = 8  # if more than one row in 8 is a possible neighbor, all distances are computed
 MANY = 1024  # fewest rows whose neighbor lists are cached for the next statistic
-CACHED, CACHED_BYTES = 8, 2**24  # number of cached lists, and bytes of one: 100 neighbors of 10,000 rows
+LISTS, LIST_BYTES = 8, 2**24  # number of cached lists, and bytes of one: 100 neighbors of 10,000 rows
 UNDECIDED = 64  # if more than one comparison in 64 is undecided, float64 products are faster than differences of these
-GROUP = 8  # columns per group whose minimum is computed before the least values are selected
 
 
 @torch.no_grad()
@@ -83,7 +84,7 @@ def keeping_lists() -> Iterator[None]:
 
 def _nearest_cached(x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
     """Return the k nearest other rows, from a cache by content for many rows on the CPU."""
-    if _cached_lists is None or x.is_cuda or len(x) < MANY or 16 * len(x) * k > CACHED_BYTES:
+    if _cached_lists is None or x.is_cuda or len(x) < MANY or 16 * len(x) * k > LIST_BYTES:
         return _nearest(x, k, None)
     content: Any = x.detach().contiguous().view(torch.uint8).numpy()
     key = hashlib.sha256(content).digest(), x.dtype, x.shape
@@ -91,7 +92,7 @@ def _nearest_cached(x: Float[Tensor, "n d"], k: int) -> tuple[Tensor, Tensor]:
     if lists is None or lists[0].shape[1] < k:
         lists = _nearest(x, k, None)
     _cached_lists[key] = lists
-    for oldest in list(_cached_lists)[:-CACHED]:
+    for oldest in list(_cached_lists)[:-LISTS]:
         del _cached_lists[oldest]
     distances, indices = lists
     return distances[:, :k].clone(), indices[:, :k].clone()
@@ -139,35 +140,57 @@ class _Bounds:
     """
 
     def __init__(self, x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, dtype: torch.dtype):
-        self.x = x
-        self.y = x if y is None else y
+        self.x = x.detach()  # threads record gradients, even if the caller does not
+        self.y = self.x if y is None else y.detach()
         self.among_themselves = y is None
         self.dtype = dtype
         self.centre = mean_row(self.y)
         self.scale = 1.0  # until the longest row is known
-        sets = (x,) if y is None else (x, y)
-        longest = torch.stack([self.centered(block).norm(dim=1).amax() for rows in sets for block in blocks(rows)])
-        self.scale = 2.0 ** -math.frexp(float(longest.amax()))[1]
+        self.at_once = BLOCK if x.is_cuda else CACHED  # rows whose float64 copies stay in the cache
+        sets = (self.x,) if y is None else (self.x, self.y)
+        blocks = (block for rows in sets if len(rows) for block in rows.split(SUMMED))
+        # a list of the results would keep the allocator from reusing the memory of freed blocks
+        longest = functools.reduce(torch.maximum, map(self._longest, blocks))
+        self.scale = 2.0 ** -math.frexp(float(longest))[1]
         terms = x.shape[1] + 20  # includes the rounding of entries, norms and ε
         self.epsilon = 1.03 * terms * torch.finfo(dtype).eps / 2
         self.exact_epsilon = 1.03 * terms * torch.finfo(torch.float64).eps / 2
         self.underflow = 4 * terms * torch.finfo(dtype).tiny
         self._right = None  # right factor of all rows, unless they are streamed
         if not isinstance(self.y, StreamedRows):
-            self._right = in_one_piece((self._factor(block, right=True) for block in blocks(self.y)), len(self.y))
+            self._right = self._factor(self.y, right=True)
 
     def centered(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
         return rows.to(torch.float64, copy=True).sub_(self.centre).mul_(self.scale)
 
+    def _longest(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, ""]:
+        """Return the largest norm of the centered rows."""
+
+        def longest(span: slice) -> Tensor:
+            return torch.stack(
+                [self.centered(part).norm(dim=1).amax() for part in rows[span].split(self.at_once)]
+            ).amax()
+
+        return torch.stack(self._in_spans(longest, rows)).amax()
+
     def _factor(self, rows: Float[Tensor, "b d"], *, right: bool) -> Float[Tensor, "b d3"]:
         """Return factors whose products are lower bounds of squared distances despite rounding."""
-        c = self.centered(rows)
-        norms = c.norm(dim=1)
-        factor = c.new_ones((len(c), c.shape[1] + 3), dtype=self.dtype)
-        factor[:, :-3] = c.mul_(-2) if right else c
-        factor[:, -3] = -2 * self.epsilon * norms if right else norms
-        factor[:, -2 if right else -1] = (1 - self.epsilon) * norms.square()
+        factor = torch.ones((len(rows), rows.shape[1] + 3), dtype=self.dtype, device=rows.device)
+
+        def fill(span: slice) -> None:
+            for part, out in zip(rows[span].split(self.at_once), factor[span].split(self.at_once), strict=True):
+                c = self.centered(part)
+                norms = c.norm(dim=1)
+                out[:, :-3] = c.mul_(-2) if right else c
+                out[:, -3] = -2 * self.epsilon * norms if right else norms
+                out[:, -2 if right else -1] = (1 - self.epsilon) * norms.square()
+
+        self._in_spans(fill, rows)
         return factor
+
+    def _in_spans(self, function: Callable[[slice], Any], rows: Float[Tensor, "b d"]) -> list[Any]:
+        """Return `function` of spans of the rows, which threads of the CPU compute without waiting for each other."""
+        return [function(slice(0, len(rows)))] if rows.is_cuda else spans_in_threads(function, len(rows))
 
     def left(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b d3"]:
         """Return the left factor of the given rows."""
@@ -198,30 +221,24 @@ class _ProvedNeighbors(NamedTuple):
 
 
 class _Candidates:
-    """The least bounds so far of each of n rows, slightly more than k of them, and their indices, in no particular
-    order."""
+    """The least bounds so far of each of n rows, slightly more than k of them."""
 
     def __init__(self, n: int, k: int, choice: int, bounds: Tensor):
         self.k = k
         self.choice = choice
         self.count = min(k + max(4, k // 8), choice)
-        self.least = bounds.new_full((n, self.count), torch.inf)
-        self.indices = torch.zeros_like(self.least, dtype=torch.long)
+        self.least = BestScores(n, self.count, lowest=True, dtype=bounds.dtype, device=bounds.device)
 
     def add(self, rows: slice, bounds: Float[Tensor, "b c"], first: int) -> None:
         """Add the bounds of some rows to the columns from `first` on."""
-        new, columns = _least(bounds, self.count)
-        least = torch.cat((self.least[rows], new), 1)
-        indices = torch.cat((self.indices[rows], columns + first), 1)
-        self.least[rows], selected = least.topk(self.count, dim=1, largest=False, sorted=False)
-        self.indices[rows] = indices.gather(1, selected)
+        self.least.add(bounds, torch.arange(first, first + bounds.shape[1], device=bounds.device), rows)
 
     def measured(self, x: Float[Tensor, "n d"], y: Float[Matrix, "m d"], bounds: _Bounds) -> _ProvedNeighbors:
         """Return the k nearest candidates; a row is proved if the bounds of all other rows exceed their distances."""
         # stable sorting by distance then keeps ties in the order of their indices
-        indices = self.indices.sort(dim=1).values
+        indices = self.least.items.sort(dim=1).values
         squares, order = _squared_differences(x, y, indices).sort(dim=1, stable=True)
-        proved = bounds.scaled(squares[:, self.k - 1]) < self.least.amax(1).double()
+        proved = bounds.scaled(squares[:, self.k - 1]) < self.least.scores.amax(1).double()
         proved |= self.count == self.choice
         return _ProvedNeighbors(squares[:, : self.k], indices.gather(1, order[:, : self.k]), proved)
 
@@ -249,7 +266,7 @@ def _both_ways(bounds: _Bounds, k_x: int, k_y: int) -> tuple[_ProvedNeighbors, _
     """Return the nearest rows of y for each row of x and vice versa; within one set each product is computed once."""
     own, x, y = bounds.among_themselves, bounds.x[:], bounds.y[:]
     of_x = _Candidates(len(x), k_x, len(y) - own, bounds.left(torch.arange(0)))
-    of_y = of_x if own else _Candidates(len(y), k_y, len(x), of_x.least)
+    of_y = of_x if own else _Candidates(len(y), k_y, len(x), of_x.least.scores)
     for rows in torch.arange(len(x)).split(SQUARE[0]):
         start, stop = int(rows[0]), int(rows[-1]) + 1
         left = bounds.left(rows)
@@ -299,7 +316,7 @@ def count_nearer(
             if use_float32 and undecided.count_nonzero() * UNDECIDED > undecided.numel():
                 nearer, undecided = compared(torch.float64, rows, first)
             i, j = undecided.nonzero(as_tuple=True)
-            counts[rows] += nearer.sum(1)
+            counts[rows] += nearer.sum(1, dtype=torch.int32)  # twelve times as fast as in int64
             counts.index_add_(0, rows[i], is_nearer(rows[i], j + first).long())
     return counts
 
@@ -319,29 +336,6 @@ def _squared_differences(
         differences -= rows.double()[:, None]
         torch.sum(differences.square_(), -1, out=out)
     return squares
-
-
-def _least(values: Float[Tensor, "b c"], count: int) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
-    """Return the `count` least values of each row and their columns, in no particular order.
-
-    They lie in the `count` groups of columns with the least minima, or in the columns left over. These groups are found
-    faster than the values themselves, by applying the function recursively to the minima.
-    """
-    groups = values.shape[1] // GROUP
-    if groups < 2 * count:
-        return values.topk(min(count, values.shape[1]), dim=1, largest=False, sorted=False)
-    whole = values[:, : groups * GROUP]
-    if values.stride(0) == 1:  # the values are columns of a block; write the result in their memory order
-        minima = whole.T.unflatten(0, (GROUP, groups)).amin(0).T
-    else:
-        minima = whole.unflatten(1, (GROUP, groups)).amin(1)
-    _, near = _least(minima, count)
-    members = groups * torch.arange(GROUP, device=values.device)
-    columns = (near[:, :, None] + members).flatten(1)
-    rest = torch.arange(groups * GROUP, values.shape[1], device=values.device).expand(len(values), -1)
-    columns = torch.cat((columns, rest), dim=1)
-    least, selected = values.gather(1, columns).topk(count, dim=1, largest=False, sorted=False)
-    return least, columns.gather(1, selected)
 
 
 def _nearest_possible(

@@ -177,8 +177,9 @@ class Context:
         out = np.empty((len(numbers), vectors.shape[1]), np.float32) if out is None else out
         for start in range(0, len(numbers), BLOCK):
             rows = numbers[start : start + BLOCK]
+            unit = out[start : start + BLOCK]
             with np.errstate(all="ignore"):  # rows without a direction; callers exclude them
-                out[start : start + BLOCK] = np.asarray(vectors[rows], dtype=np.float64) / lengths[rows, None]
+                np.divide(vectors[rows], lengths[rows, None], out=unit, dtype=np.float64, casting="same_kind")
             release(vectors)
         return out
 

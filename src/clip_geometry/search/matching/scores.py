@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.geometry.distances.best_scores import BestScores
 from clip_geometry.progress import Advance
 from clip_geometry.rows.matrix import unit_blocks, unit_rows
 from clip_geometry.rows.streamed import StreamedRows
-from clip_geometry.search.best_scores import BestScores
 from clip_geometry.search.matching.model import features
 
 BLOCK = 1024  # rows of the index per product
@@ -149,7 +149,7 @@ def search(
     wrong_variance = (n * (variance + mean.square()) - squares) / others - wrong_mean.square()
     wrong_std = wrong_variance.clamp(min=0).sqrt()
     best_right, best_wrong = (
-        Best(best.scores.numpy().astype(np.float64), best.items.numpy()) for best in (right, wrong)
+        Best(scores.double().numpy(), items.numpy()) for scores, items in (right.in_order(), wrong.in_order())
     )
     return SearchScores(best_right, best_wrong, mean.numpy(), std.numpy(), wrong_mean.numpy(), wrong_std.numpy(), n)
 

@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 
 from clip_geometry.config import Config
 from clip_geometry.embeddings import Embeddings, model_and_maps
+from clip_geometry.geometry.distances.best_scores import BestScores
 from clip_geometry.registry import InputError
 from clip_geometry.rows.streamed import release
-from clip_geometry.search.best_scores import BestScores
 from clip_geometry.search.checks import BLOCK, Context, once
 from clip_geometry.search.checks.rows import grid_of
 
@@ -228,7 +228,7 @@ def observe(
         numbers = torch.arange(span.start, span.start + len(rows))
         for search, cosines in zip(searches.values(), products.tensor_split(ends.tolist(), dim=1)[2:], strict=True):
             search.add(cosines.T, numbers)
-    found = {asking: search.items.numpy() for asking, search in searches.items()}
+    found = {asking: search.in_order()[1].numpy() for asking, search in searches.items()}
     near = found.pop("")
     lists = {asking: _without_itself(context, asking, modality, items) for asking, items in found.items()}
     lengths = context.lengths(modality)[valid]

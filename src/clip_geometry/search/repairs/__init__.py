@@ -281,7 +281,8 @@ class InnerProduct(Repair):
             items = x[start : start + at_once] if at_once < len(x) else x
             block = scores[:, start : start + at_once]
             np.multiply(view.products(query, q, item, items), term.slope, out=block)
-            block += term.offset
+            if term.offset:
+                block += term.offset
             if b is not None:
                 block += b(view.rows(item, items))
         if c is not None:

@@ -126,7 +126,10 @@ def ranked(cosines: np.ndarray, itself: np.ndarray | None) -> np.ndarray:
     if itself is not None:
         cosines = cosines.copy()
         cosines[np.arange(len(cosines)), itself] = -np.inf
-    best = np.argsort(-cosines, axis=1, kind="stable")
+    best = np.argsort(-cosines, axis=1)  # twice as fast as a stable sort, which is left to the queries with ties
+    ordered = np.take_along_axis(cosines, best, axis=1)
+    tied = (ordered[:, 1:] == ordered[:, :-1]).any(1)
+    best[tied] = np.argsort(-cosines[tied], axis=1, kind="stable")
     ranks = np.empty(cosines.shape, dtype=np.int32)
     np.put_along_axis(ranks, best, np.arange(1, cosines.shape[1] + 1, dtype=np.int32)[None], axis=1)
     return ranks
