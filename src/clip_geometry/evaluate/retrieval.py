@@ -285,7 +285,10 @@ def _shares(
     index: str = "cross",
     median_rank: bool = True,
 ) -> dict[str, Share]:
-    """Return the numbers of `retrieval` that are means, with the effect of each item on the queries of all others.
+    """Return recall at k and, for a mixed index, the share of results of the query's modality, for every query.
+
+    With them come the changes of the other queries' values if an item were removed from the index, which the jackknife
+    needs. The arguments are those of `retrieval`, which also computes the median rank.
 
     items: item of each row of both sets; rows without pairs are one item each. Removing an item removes all of its
     rows.

@@ -157,7 +157,7 @@ class ReAlign(OntoTransform):
         source_variance = self._variance(source, self.mean_, "source")
         self.scale_ = float(np.sqrt(self._variance(target, self.target_mean_, "target") / source_variance))
         self.centroid_ = self.target_mean_
-        if self.centroid:
+        if self.centroid:  # the mean of the mapped unit rows, which is then moved to that of the target
             sums = [Normalize().apply(self._aligned(block)).sum(0) for block in as_blocks(source)]
             self.centroid_ = np.sum(sums, axis=0) / len(source)
 

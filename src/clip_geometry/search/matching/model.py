@@ -42,22 +42,27 @@ class MatchModel(Config):
       sample of 200 of them.
     - m: number of rows of the index.
 
+    A model that was fitted without pairs has no coefficients and no probability, only cutoffs for its z-score,
+    (best cosine − mean)/(std √(2 log m)).
+
     Attributes:
         query, item: Modality of the queries and modality of the index.
         answerable: Assumed share of queries that have an answer in the index; None if the model was fitted without
             pairs.
-        coefficients: Intercept and weights of the logistic regression, in the order of `features`; None if it was
-            fitted without pairs.
-        identifies: Whether the scores distinguish right first results from wrong ones better than chance.
+        coefficients: Intercept of the logistic regression and weights of the best cosine, the z-score, the square root
+            of the difference to the second cosine, and log m; None if it was fitted without pairs.
+        identifies: Whether the scores distinguish right first results from wrong ones better than chance: whether the
+            AUC is above 0.5 by more than its error.
         n: Number of queries on which the model was fitted.
         dim: Dimension of the rows.
         sizes: Sizes of the index for which there are cutoffs, in ascending order; the last is the whole index.
-        false_accepts: Rates of false accepts for which there are cutoffs, in ascending order.
-        cutoffs: Cutoff for each size and rate, as log odds; without pairs, as the z-score that `features` describes.
+        false_accepts: Rates of false accepts for which there are cutoffs, in ascending order: shares of the queries
+            without an answer whose first result passes the cutoff.
+        cutoffs: Cutoff for each size and rate, as log odds; without pairs, as the z-score.
         shares_kept: Share of the right first results that pass each cutoff, in [0, 1].
         scores: Smallest and largest best cosine among the queries of the fit.
-        origins: Model and fitted maps of the queries and items, if their files say so.
-        numbers: Name → value and 90% interval, as in `Match.frame`.
+        origins: Model and fitted maps of the queries and items, if their files record them.
+        numbers: Held-out quality of the model, such as the AUC: name → value and 90% interval, as in `Match.frame`.
 
     Example:
         >>> import numpy as np, clip_geometry as cg

@@ -251,7 +251,14 @@ class SetComparison:
         return {asking: lists for asking, lists in self.seen.lists.items() if asking in self.profile.hubs}
 
     def _poisoned_rows(self, asking: Iterable[str]) -> list[int]:
-        """Return edited rows that moved towards another modality, and rows that too many queries find."""
+        """Return the numbers of slightly edited rows that moved towards another modality, and of rows that too many
+        queries find.
+
+        If a large share of the rows was edited, the edits are an update of the index, not poison.
+
+        Args:
+            asking: Modalities of the queries.
+        """
         known, rows = self.known, [np.empty(0, dtype=np.int64)]
         if known.share < ONE_BY_ONE:
             rows.append(known.rows[(known.aligned > ALIGNED) & (known.distance < SLIGHT)])

@@ -73,6 +73,7 @@ class OtherOnly(TwoViews, InnerProduct):
     name = "other"
 
     def _learn(self, known: Known) -> None:
+        """Fit the views; the offset BEHIND puts rows of the query's own modality after all others."""
         self.learn_views(known)
         self.terms_ = {
             kind: Term(self.number_of(*kind), offset=BEHIND if kind[0] == kind[1] else 0.0) for kind in known.kinds
