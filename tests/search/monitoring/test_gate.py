@@ -153,6 +153,33 @@ def test_a_few_edited_rows_are_reported_but_tolerated(index, baseline):
     ).changed
 
 
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_missing_rows_fail_and_new_rows_pass(index, has_ids, shuffled):
+    """A truncated file is no index that is the same; a few missing rows, and any number of new ones, are tolerated."""
+    numbers = np.arange(400)
+    known = {name: x[:400] for name, x in index.items()}
+
+    def given(rows):
+        return sets({name: x[rows] for name, x in index.items()}, [f"item {k}" for k in rows]) if has_ids else {
+            name: cg.Embeddings(x[rows], name) for name, x in index.items()
+        }  # fmt: skip
+
+    baseline = cg.gate(given(numbers) if has_ids else {name: cg.Embeddings(x, name) for name, x in known.items()})
+    for rows, detail, changed in (
+        (numbers[:60], "340 removed", True),
+        (numbers[::2], "200 removed", True),
+        (numbers[:390], "10 removed", False),
+        (np.arange(600), "200 new", False),
+    ):
+        order = np.random.default_rng(0).permutation(rows) if shuffled else rows
+        result = baseline.check(given(order))
+        assert {each.detail for each in result.differences} == {detail} and result.changed is changed, detail
+        assert result.kind == "data" and f"({detail}) in image, text" in result.verdict
+    others = given(np.arange(400, 600))
+    assert not any("removed" in each.detail for each in baseline.check(others).differences)
+
+
 def test_drift_beyond_its_tolerance_fails(index, baseline):
     ids = [f"new {k}" for k in range(N)]
     batch = clip_like(N, seed=3)

@@ -99,7 +99,8 @@ class GateCheck:
             return "Same: the index is what it was."
         text = SENTENCES[worst.kind]
         detail = f" ({worst.detail})" if worst.detail else ""
-        where = f" in {worst.modality}" if worst.modality else ""
+        alike = [each.modality for each in self.differences if (each.kind, each.changed) == (worst.kind, worst.changed)]
+        where = f" in {listed(dict.fromkeys(alike))}" if worst.modality else ""
         tolerated = "" if self.changed else "; this is within the tolerance"
         return f"{text[0].upper()}{text[1:]}{detail}{where}{tolerated}."
 
@@ -143,7 +144,8 @@ class GateCheck:
     def _searched(self, modality: str) -> str:
         if modality not in self.kept:
             return ""
-        return f"; earlier queries find {percent(self.kept[modality])} of their ten nearest rows"
+        kept = percent(self.kept[modality])
+        return f"; rows of the baseline still find {kept} of the rows that were nearest to them"
 
     def __str__(self) -> str:
         return str(self.table())

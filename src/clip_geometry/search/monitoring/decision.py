@@ -38,7 +38,7 @@ SIMILAR = 0.8  # median cosine after a prefix: 0.90 to 0.97; after another pooli
 RECOGNIZED = 0.5  # median cosine of truncated texts: 0.8 or more
 LONGEST = 0.95  # probability that a truncated text is longer than another one
 ORDERED = 0.9  # rank correlation of rows and lengths of texts
-TOLERATED = 0.05  # share of edited rows that an index may have from day to day
+TOLERATED = 0.05  # share of edited, and of removed rows that an index may have from day to day
 LENGTH = 0.01  # relative
 DRIFT = 0.25  # tolerated drift in standard deviations of the rows
 
@@ -154,6 +154,7 @@ class SetComparison:
         """
         yield from self._number_format()
         yield from self._lengths()
+        yield from self._removed_and_added()
         known, valid = self.known, max(1, int(self.seen.valid.sum()))
         share = len(self.foreign) / valid
         values = {"known": len(known.rows), "edited": known.share, "foreign": share, "relation": self.relation}
@@ -205,8 +206,32 @@ class SetComparison:
         was_unit, is_unit = was_equal and abs(median - 1) < LENGTH, is_equal and abs(now[1] - 1) < LENGTH
         is_scaled = not median / 2 < now[1] < 2 * median
         if was_equal != is_equal or was_unit != is_unit or is_scaled:
-            text = f"The median length of the rows was {median:.3g} and is {now[1]:.3g}."
+            text = (
+                f"The lengths of the rows, from the 1% to the 99% quantile, were {low:.3g} to {high:.3g} and are "
+                f"{now[0]:.3g} to {now[2]:.3g}."
+            )
             yield Difference("preprocessing", self.modality, "normalization", text)
+
+    def _removed_and_added(self) -> Iterator[Difference]:
+        """Count the rows that are missing and those that are new, if most rows are as before.
+
+        Of a large index, the baseline knows a sample. Then the numbers are estimates.
+        """
+        known, before, now = self.known, self.profile.n, self.seen.n
+        of = max(1, len(self.profile.keys.values))
+        unchanged, present = (int(count) / of for count in ((~known.edited).sum(), len(known.rows)))
+        values = {"present": present, "unchanged": unchanged}
+        about = "about " if before > of else ""
+        removed, added = round((1 - present) * before), max(0, round(now - present * before))
+        if removed and unchanged * before >= now / 2:
+            text = f"{about}{removed:,} of {before:,} rows are missing; {percent(TOLERATED)} may be."
+            is_too_many = 1 - present > TOLERATED
+            count = f"{about}{removed:,} removed"
+            yield Difference("data", self.modality, count, text[0].upper() + text[1:], is_too_many, (), values)
+        if added and unchanged >= 0.5:
+            text = f"{about}{added:,} of {now:,} rows are new."
+            count = f"{about}{added:,} new"
+            yield Difference("data", self.modality, count, text[0].upper() + text[1:], False, (), values)
 
     def _wrong_ids(self, moved: np.ndarray, values: Mapping[str, Any]) -> Difference:
         """Describe rows that hold the vectors of others, which may be in the order of the lengths of their texts."""
