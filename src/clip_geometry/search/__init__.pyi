@@ -11,6 +11,7 @@ from .index_map import IndexMap as IndexMap
 from .index_map import map_index as map_index
 from .matching.model import MatchModel as MatchModel
 from .mixed_index import MixedIndex as MixedIndex
+from .monitoring.parity import parity as parity
 from .relevance import Relevance as Relevance
 from .repairs import Known as Known
 from .repairs import Repair as Repair
