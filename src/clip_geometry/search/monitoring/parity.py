@@ -55,7 +55,7 @@ class Parity:
         verdict: The answer in one sentence.
     """
 
-    def __init__(self, measured: Mapping[Setting, tuple[float, float]]):
+    def __init__(self, measured: Mapping[Setting, tuple[float, float]], rounding: Mapping[str, float]):
         scores = {setting: max(measured[setting][1], EQUAL) * FACTOR ** len(setting) for setting in measured}
         order = sorted(scores, key=lambda setting: scores[setting])
         lines = [(", ".join(setting), *measured[setting]) for setting in order]
@@ -64,13 +64,19 @@ class Parity:
         own = measured[()][1]
         self.kind: Literal["same", "explained", "unexplained"] = "unexplained"
         self.setting = best if difference <= EDITED else ""
+        # two programs round differently in 16 bits, by about as much as they differ from float32
+        sizes = {name: size for name, size in rounding.items() if size / 2 <= own <= size * 2}
+        precision = min(sizes, key=lambda name: measured[(name,)][1], default="")
         if own <= EQUAL:
             self.kind, self.verdict = "same", "Same: the served rows equal those of the reference."
         elif self.setting:
             others = [", ".join(setting) for setting in order[1:] if scores[setting] == scores[order[0]]]
             also = f" (or with {listed(others, 3)})" if others else ""
-            rounding = f", up to rounding ({difference:.1g})" if difference > EQUAL else ""
-            self.kind, self.verdict = "explained", f"The served rows equal the reference with {best}{also}{rounding}."
+            about = f", up to rounding ({difference:.1g})" if difference > EQUAL else ""
+            self.kind, self.verdict = "explained", f"The served rows equal the reference with {best}{also}{about}."
+        elif precision and measured[(precision,)][1] < own:
+            self.kind, self.setting = "explained", precision
+            self.verdict = f"The served rows differ from the reference as by the rounding of {precision} ({own:.1g})."
         else:
             small = f", and rows differ by {own:.1g} at most, as after rounding" if own <= EDITED else ""
             closest = f"{best or 'that of the reference'} (median cosine {cosine:.3f})"
@@ -249,6 +255,7 @@ def parity(reference: str | EncoderConfig, served: Any, inputs: Sequence[Any], *
         rows = embed(served, {modality: items}, batch_size=INPUTS, progress=quiet)[modality].vectors
     own = _embedded(encoder, modality, items, BATCH)
     measured: dict[Setting, tuple[float, float]] = {}
+    rounding: dict[str, float] = {}  # precision → how much it changes the rows of the reference
     changes = _changes(encoder, modality)
 
     def run(setting: Setting) -> None:
@@ -261,8 +268,11 @@ def parity(reference: str | EncoderConfig, served: Any, inputs: Sequence[Any], *
         except (InputError, RuntimeError):
             measured[setting] = float("nan"), float("inf")
             return
-        if setting and _compared(tried, own)[1] <= EQUAL / 10:
+        effect = _compared(tried, own)[1]
+        if setting and effect <= EQUAL / 10:
             return  # without an effect on these inputs
+        if len(setting) == 1 and setting[0].startswith("precision"):
+            rounding[setting[0]] = effect
         measured[setting] = _compared(tried, rows)
         if tried.shape == rows.shape:
             for name, change in OF_ROWS.items():
@@ -270,13 +280,13 @@ def parity(reference: str | EncoderConfig, served: Any, inputs: Sequence[Any], *
 
     run(())
     if measured[()][1] <= EQUAL:
-        return Parity(measured)
+        return Parity(measured, rounding)
     for name in changes:
         run((name,))
-    if Parity(measured).kind == "unexplained":
+    if Parity(measured, rounding).kind == "unexplained":
         singles = [name for name in changes if measured.get((name,), (np.nan,))[0] == measured.get((name,), (0,))[0]]
         closest = sorted(singles, key=lambda name: -measured[(name,)][0])[:CLOSEST]
         for one, other in combinations(singles, 2):
             if one.partition("=")[0] != other.partition("=")[0] and (one in closest or other in closest):
                 run((one, other))
-    return Parity(measured)
+    return Parity(measured, rounding)
