@@ -106,6 +106,7 @@ def test_the_precision_of_a_served_model_is_found(precision):
 @pytest.mark.parametrize("options", [{"features": "pooled"}, {"precision": "bf16"}])
 def test_images_and_a_clip_have_fewer_settings(options):
     scenes = cg.data.load_dataset("scenes", size=20)
+    assert scenes.image is not None
     images = [scenes.image.load(k) for k in range(20)]
     ((name, value),) = options.items()
     expected = {"features": f"pooling=features {value}", "precision": f"precision={value}"}[name]
