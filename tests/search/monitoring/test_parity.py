@@ -184,6 +184,7 @@ def test_planted_differences_of_minilm_are_found(setting):
     [
         (SHIPPED, np.ones((2, 256)), SHAPES, "2 served rows for 4 inputs"),
         (SHIPPED, np.ones((4, 256)), [], "expected a list of texts or images"),
+        (SHIPPED, np.ones((4, 256)), {"text": SHAPES}, "expected a list of texts or images"),
         (SHIPPED, np.ones((4, 256)), "a text", "expected a list of texts or images"),
         (SHIPPED, np.full((4, 256), np.nan), SHAPES, "served"),
         (None, np.ones((4, 256)), SHAPES, "reference"),

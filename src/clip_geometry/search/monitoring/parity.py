@@ -238,7 +238,7 @@ def parity(reference: str | EncoderConfig, served: Any, inputs: Sequence[Any], *
         The served rows equal the reference with prompt="query: {}".
     """
     encoder = load_encoder(instance(reference, str | EncoderConfig, "reference", "a model's name or config"), device)
-    if not is_sequence(inputs) or not len(inputs):
+    if isinstance(inputs, Mapping) or not is_sequence(inputs) or not len(inputs):
         raise InputError(f"inputs are {shown(inputs)}; expected a list of texts or images")
     modality = "text" if isinstance(inputs[0], str) else "image"
     encoder.require(modality)
