@@ -16,8 +16,8 @@ TINY = 1e-30
 class TokenRows:
     """Items of several vectors each, one per token or patch, as ColBERT and ColPali return them.
 
-    `cg.compress` and `cg.search.max_sim` take them; other functions take one vector per item. An index selects items: a
-    slice, a mask or indices.
+    `cg.compress` takes them, and `max_sim` compares them; other functions take one vector per item. An index selects
+    items: a slice, a mask or indices.
 
     Args:
         tokens: (n, t, d) floating point, of which the first `lengths` tokens of each item count, or (sum of lengths, d)

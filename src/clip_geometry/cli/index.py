@@ -3,7 +3,7 @@
 import io
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -128,10 +128,8 @@ def compress(
         raise InputError("--cut, --columns and --dtype say what to save; give a file for it with --write")
 
     from clip_geometry.display.table import say
-    from clip_geometry.files import write_atomically
     from clip_geometry.progress import progress
 
-    said = []
     with _all_or_none(json_file, figure, write) as targets:
         result = cg.compress(
             *paths,
@@ -142,15 +140,7 @@ def compress(
             seed=seed,
             progress=progress,
         )
-        if json_file is not None:
-            text = str(result.frame.to_json(orient="records", indent=1, double_precision=15))
-            write_atomically(targets[json_file], text.encode())
-            said.append(f"numbers: {json_file}")
-        if figure is not None:
-            drawn = io.BytesIO()
-            result.figure().savefig(drawn, dpi=200, format=figure.suffix[1:])
-            write_atomically(targets[figure], drawn.getvalue())
-            said.append(f"figure: {figure}")
+        said = _write_numbers(result, json_file, figure, targets)
         if write is not None:
             compressor = result.fit(**wanted)
             compressor.save(targets[write])
@@ -177,6 +167,25 @@ def _all_or_none(*paths: Path | None) -> Iterator[dict[Path, Path]]:
                 if not is_device(target):
                     target.unlink(missing_ok=True)
             raise
+
+
+def _write_numbers(
+    result: "cg.Compression | cg.Match", json_file: Path | None, figure: Path | None, targets: Mapping[Path, Path]
+) -> list[str]:
+    """Write the table of all numbers and the figure, if asked for, and return a line that names each file."""
+    from clip_geometry.files import write_atomically
+
+    said = []
+    if json_file is not None:
+        text = str(result.frame.to_json(orient="records", indent=1, double_precision=15))
+        write_atomically(targets[json_file], text.encode())
+        said.append(f"numbers: {json_file}")
+    if figure is not None:
+        drawn = io.BytesIO()
+        result.figure().savefig(drawn, dpi=200, format=figure.suffix[1:])
+        write_atomically(targets[figure], drawn.getvalue())
+        said.append(f"figure: {figure}")
+    return said
 
 
 def _next_steps(repair: "cg.search.Repair", written: Path, paths: Sequence[Path]) -> list[str]:
@@ -238,10 +247,8 @@ def match(
     options.check_paths(*paths)
 
     from clip_geometry.display.table import say
-    from clip_geometry.files import write_atomically
     from clip_geometry.progress import progress
 
-    said = []
     with _all_or_none(json_file, figure, write) as targets:
         fitted = cg.match(
             *paths,
@@ -252,15 +259,7 @@ def match(
             seed=seed,
             progress=progress,
         )
-        if json_file is not None:
-            text = str(fitted.frame.to_json(orient="records", indent=1, double_precision=15))
-            write_atomically(targets[json_file], text.encode())
-            said.append(f"numbers: {json_file}")
-        if figure is not None:
-            drawn = io.BytesIO()
-            fitted.figure().savefig(drawn, dpi=200, format=figure.suffix[1:])
-            write_atomically(targets[figure], drawn.getvalue())
-            said.append(f"figure: {figure}")
+        said = _write_numbers(fitted, json_file, figure, targets)
         if write is not None:
             fitted.save(targets[write])
             said.append(f"models: {write}")

@@ -61,10 +61,9 @@ class GateCheck:
             model than the index), "ids" (rows belong to the wrong ids) or "text_length" (rows are ordered by the length
             of their text).
         cause: The difference that explains the other differences, as a `Difference`; None if nothing differs.
-        changed: Whether the gate fails. Drift within the tolerance and a few edited rows are listed in `differences`,
-            but the gate passes.
+        changed: Whether the gate fails. Drift within the tolerance, up to 5% of edited or of missing rows, and new rows
+            are listed in `differences`, but the gate passes.
         differences: All differences found, as a `Difference` each, with evidence and row numbers.
-
         shapes: Modality → (n, d) of the checked set.
         kept: Modality → share of the ten nearest rows of 64 stored sample rows (canaries) that the same searches still
             find. Sets that no longer contain their canaries are left out.
